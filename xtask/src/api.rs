@@ -16,8 +16,6 @@ use crate::{process, rustdoc};
 
 const LIST: &str = "crates/api/nowait/api.txt";
 
-/// Checks that the list is the same as rustdoc's pages, and that the Rust API and nowait.h have all
-/// that the last release promises. The pages must exist.
 pub(crate) fn check() -> Result<()> {
     let (sh, found) = (process::shell()?, process::target().join("api.txt"));
     sh.write_file(&found, list()?)?;
@@ -26,7 +24,6 @@ pub(crate) fn check() -> Result<()> {
     process::run(cmd!(sh, "bash xtask/released.sh"))
 }
 
-/// Runs rustdoc, and writes the list anew.
 pub(crate) fn write() -> Result<()> {
     let sh = process::shell()?;
     process::run(cmd!(sh, "cargo doc -p nowait --no-deps --lib --features {FEATURES}"))?;
@@ -41,7 +38,6 @@ fn list() -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Calls a function of released.sh.
     fn call(call: &str) -> Result<String> {
         let sh = process::shell()?;
         let script = sh.read_file("xtask/released.sh")?;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   crates/api/capi (Rust) ─► libnowait_capi.a ─┬─ cc -shared, nowait.map ─► lib/libnowait.so.0
-//!                                           └─ ld -r, objcopy ─────────► lib/libnowait.a
-//!   include/nowait.h, nowait.pc.in, nowait.3 ─────────────────────────► include, lib, share
+//!                                               └─ ld -r, objcopy ─────────► lib/libnowait.a
+//!   include/nowait.h, nowait.pc.in, nowait.3 ──────────────────────────────► include, lib, share
 //! ```
 //!
 //! Both libraries export only the functions of the version script, because a program may contain
@@ -29,8 +29,6 @@ const ARCHIVE: &str = "libnowait_capi.a";
 /// cannot run with the new one.
 pub(crate) const SONAME: &str = "libnowait.so.0";
 
-/// Builds the C API in release mode, links and checks its libraries, and installs its files in
-/// dist/.
 pub(crate) fn install(machine: Machine) -> Result<()> {
     let (sh, dist) = (process::shell()?, machine.dist());
     let (sources, libraries) = (process::root().join(SOURCES), dist.join("lib"));
@@ -71,7 +69,6 @@ fn link_shared(
     dist::link_alias(sh, folder, "libnowait.so", SONAME)
 }
 
-/// Links the whole archive into one object, and hides every symbol except the functions of the API.
 fn link_static(sh: &Shell, machine: Machine, functions: &[&str], folder: &Path) -> Result<()> {
     // Programs that read the library's symbols show the name of this object.
     let object = machine.built("nowait.o");
@@ -79,8 +76,7 @@ fn link_static(sh: &Shell, machine: Machine, functions: &[&str], folder: &Path) 
     let archive = temporary(&library);
     let link = machine.tool(sh, "ld").args(["-r", "--force-group-allocation"]);
     let link = link.args(functions.iter().map(|name| format!("--require-defined={name}")));
-    // objcopy removes the bitcode of the standard library, because tools with an older LLVM fail on
-    // it.
+    // Tools with an older LLVM fail on the bitcode of the standard library.
     let bitcode = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
     let hide = machine.tool(sh, "objcopy").arg("--compress-debug-sections=zlib").args(bitcode);
     let hide = hide.args(functions.iter().map(|name| format!("--keep-global-symbol={name}")));

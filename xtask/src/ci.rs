@@ -28,16 +28,15 @@ use crate::FEATURES;
 use crate::outcome::{Failures, Outcome};
 use crate::process;
 
-/// A job: its name, its lane, and its time limit in minutes.
 type Job = (&'static str, Lane, u32);
 
-/// The lane in which `cargo x ci` without names runs a job. Named jobs run one after the other.
+/// The lane in which `cargo x ci` without names runs a job. If the user names jobs, they run one
+/// after the other, in the order of the names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// Jobs that run one after another, and whose output appears at once.
+    /// The jobs run one after another; their output appears as they print it.
     Main,
-    /// Jobs that run one after another at the same time as the main lane. The output of a job
-    /// appears when the job is over.
+    /// Jobs beside the main lane. The output of a job appears when the job is over.
     Beside,
     /// Jobs that run after both lanes have ended.
     End,
@@ -45,7 +44,6 @@ enum Lane {
     Named,
 }
 
-/// The extent of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Full,
@@ -55,7 +53,6 @@ enum Mode {
     OneOfAll,
 }
 
-/// The result of a job: a line of the closing table, and its share of the totals.
 struct Row {
     name: &'static str,
     outcome: Outcome,
@@ -87,11 +84,8 @@ const JOBS: &[Job] = &[
     ("soak", Lane::Named, 180),
 ];
 
-/// The exit status by which a job says that it cannot run here.
 const SKIPPED: i32 = 77;
 
-/// Runs the named jobs in full or, after `--quick`, in their short form. Without a name, runs all
-/// jobs except those of [`Lane::Named`], in their short form. With `--list`, only prints the names.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     if names == ["--list"] {
         JOBS.iter().for_each(|(name, ..)| println!("{name}"));
@@ -123,18 +117,16 @@ fn run_lane(lane: Lane) -> Result<Vec<Row>> {
     JOBS.iter().filter(|job| job.1 == lane).map(|job| run_job(*job, Mode::OneOfAll)).collect()
 }
 
-/// Runs a job and counts its tests. A test that cannot do all its checks here (no root, no loop
-/// device, a kernel without a call) appends a line `skipped: TEST: REASON` to the file that
-/// `NOWAIT_SKIPS` names.
+/// A test that cannot do all its checks here appends a line `skipped: TEST: REASON` to the file
+/// that `NOWAIT_SKIPS` names.
 fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     let (sh, is_beside) = (process::shell()?, lane == Lane::Beside && mode == Mode::OneOfAll);
     let (limit, mut words) = (format!("{minutes_max}m"), Vec::new());
-    // On a build machine no person sees that a job hangs, so a time limit ends it with all its
-    // children.
+    // On a build machine no person sees that a job hangs, so `timeout` ends it with its children.
     if env::var_os("CI").is_some() {
         words.extend(["timeout", "--kill-after=20", &limit]);
     }
-    // Only tests of the main lane have deadlines, so the other lane gets a lower priority.
+    // Tests of the main lane have deadlines, so the other lane gets a lower priority.
     if is_beside {
         words.extend(["nice", "-n", "10"]);
     }
@@ -166,8 +158,7 @@ fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     Ok(Row { name, outcome, time: start.elapsed() })
 }
 
-/// Runs the command of a job, passes its output to `show`, and counts its tests. A job that fails
-/// without a failed test counts as one failed test.
+/// A job that fails without a failed test counts as one failed test.
 fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
     let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
     let result = process::watch(command.into(), |line| {
@@ -194,19 +185,16 @@ fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
     outcome
 }
 
-/// Counts the tests that skipped all or a part of their checks.
 fn tests_of(skips: &str) -> usize {
     // skipped: TEST: REASON, where TEST may hold `::`
     skips.lines().filter_map(|line| line.split(": ").nth(1)).collect::<BTreeSet<_>>().len()
 }
 
-/// Returns `true` for an empty line, and for the lines that a test program without tests prints.
 fn is_noise(line: &str) -> bool {
     let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;";
     line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
 }
 
-/// Prints one line for each job, and at the end the totals. Fails if a job has failed.
 fn close(rows: &[Row]) -> Result<()> {
     println!("\n{:<8} {:<8} {:>8}", "job", "result", "seconds");
     let mut total = Outcome::default();
@@ -229,11 +217,9 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Starts this program again in a mount namespace of its own, if unshare(1) may make one.
-///
-/// The mounts end with the namespace's last process, so a killed run leaves none. In the namespace,
-/// the new program begins without the mounts of earlier runs: mkfs.btrfs(8) fails if there is a
-/// FUSE mount whose server has ended.
+/// Starts this program again in a mount namespace of its own, if unshare(1) may make one. A killed
+/// run then leaves no mounts. The namespace begins without mounts of earlier runs: mkfs.btrfs(8)
+/// fails if there is a FUSE mount whose server has ended.
 fn take_own_mounts() -> Result<()> {
     const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
     let prefix = own_mounts()?;
@@ -245,8 +231,8 @@ fn take_own_mounts() -> Result<()> {
     bail!("unshare: {}", again.env(TAKEN, "1").exec());
 }
 
-/// Returns the words before a command that give it a mount namespace of its own, without mounts of
-/// earlier runs. Empty if unshare(1) fails: this user can mount nothing then.
+/// Returns the words that start a command in a mount namespace of its own, without mounts of
+/// earlier runs. Returns none if unshare(1) fails; this user can then mount nothing.
 fn own_mounts() -> Result<Vec<&'static str>> {
     const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \
         xargs -r -n 1 umount --lazy; exec \"$@\"";

@@ -13,8 +13,7 @@ use crate::dist::{rename, temporary};
 use crate::machine::Machine;
 use crate::process;
 
-/// Installs `program` as `to`, without its debug information. Installs the debug information in a
-/// file of its own below `debug`.
+/// Installs `program` as `to`, and its debug information in a file below `debug`.
 pub(crate) fn install(
     sh: &Shell,
     machine: Machine,
@@ -34,8 +33,6 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// Returns the path of a program's debug file, below the folder of such files. `notes` is the
-/// output of readelf(1) for the program.
 fn place(notes: &str) -> Option<PathBuf> {
     let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: "))?;
     let (folder, file) = id.split_at_checked(2)?;

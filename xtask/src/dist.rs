@@ -29,10 +29,8 @@ use crate::machine::{Machine, OWN};
 use crate::process::{self, root};
 use crate::{c_api, debug_file, places, symbols};
 
-/// The folder of the C files and the version scripts.
 const SOURCES: &str = "crates/api";
 
-/// One shared object: its soname, which is its file name, and its sources.
 struct Library {
     soname: &'static str,
     sources: &'static [&'static str],
@@ -63,18 +61,15 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// The programs: package, and name in dist/bin.
 const PROGRAMS: &[(&str, &str)] =
     &[("nowait-cli", "nowait"), ("nowait-bench", "nowait-bench"), ("nowait-serve", "nowait-serve")];
 
-/// The completions: shell, file under dist/share.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "bash-completion/completions/nowait"),
     ("zsh", "zsh/site-functions/_nowait"),
     ("fish", "fish/vendor_completions.d/nowait.fish"),
 ];
 
-/// The units of systemd: file of contrib/systemd, file under dist/lib.
 const UNITS: &[(&str, &str)] = &[
     ("nowait-serve@.service", "systemd/system/nowait-serve@.service"),
     ("nowait-serve@.socket", "systemd/system/nowait-serve@.socket"),
@@ -82,8 +77,6 @@ const UNITS: &[(&str, &str)] = &[
     ("nowait.tmpfiles.conf", "tmpfiles.d/nowait.conf"),
 ];
 
-/// Builds, links, checks and installs everything into dist/; for another machine into a folder
-/// below it. For musl this is only the two libraries.
 pub(crate) fn run(machine: Machine) -> Result<()> {
     let (sh, dist) = (process::shell()?, machine.dist());
     places::unpack(&sh, machine);
@@ -95,8 +88,7 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     build_programs(&sh, machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
-    // Manual pages and completions are the same on every machine. The programs print them, and only
-    // programs for this machine can run here.
+    // The programs print these pages, and only programs for this machine can run here.
     if machine.is_own() {
         share(&sh)?;
     }
@@ -106,9 +98,7 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     Ok(())
 }
 
-/// Builds the files of `make demo`: the two libraries as they are shipped, and the benchmarks in
-/// target/demo. Optimizing the libraries occupies one processor, so the benchmarks are compiled at
-/// the same time.
+/// Optimizing the libraries occupies one processor; others compile the benchmarks.
 pub(crate) fn run_for_demo() -> Result<()> {
     println!("demo: building libaio.so.1, libnowait_preload.so and nowait-bench");
     thread::scope(|scope| {
@@ -125,7 +115,6 @@ fn build_demo() -> Result<()> {
     process::run(build.env("CARGO_TERM_PROGRESS_WHEN", "never"))
 }
 
-/// Builds the two libraries for unmodified programs, and checks and installs them.
 pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
     let (sh, folder) = (process::shell()?, machine.dist().join("lib"));
     let natives = build_archive(&sh, machine, "nowait-faces")?;
@@ -135,9 +124,8 @@ pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
     link_alias(&sh, &folder, "libaio.so.1t64", "libaio.so.1")
 }
 
-/// Builds the programs and installs them in dist/. If the environment says that only tests run
-/// them, builds them like the tests: with assertions, and in half the time, because the tests need
-/// the same dependencies.
+/// If `NOWAIT_TOOL_FOR_TESTS` is set, builds the programs like the tests: with assertions, and in
+/// half the time, because the tests need the same dependencies.
 fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Result<()> {
     let built = if env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own() {
         process::run(cmd!(sh, "cargo build --workspace --all-targets --features {FEATURES}"))?;
@@ -154,7 +142,6 @@ fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Builds the static archive of a package; returns the system libraries that rustc names for it.
 pub(crate) fn build_archive(sh: &Shell, machine: Machine, package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
     let build = machine.cargo(sh, &["rustc", "--release", "--lib", "--crate-type", "staticlib"])?;
@@ -199,15 +186,14 @@ fn link(
     rename(&temporary, to)
 }
 
-/// Adds another name for a library: the name that libaio has in distributions that changed to a
-/// 64-bit `time_t`, or the name by which the linker finds libnowait.
+/// The alias is the name of libaio in distributions that changed to a 64-bit `time_t`, or the name
+/// by which the linker finds libnowait.
 pub(crate) fn link_alias(sh: &Shell, folder: &Path, alias: &str, library: &str) -> Result<()> {
     let temporary = temporary(&folder.join(alias));
     process::run(cmd!(sh, "ln -s -f {library} {temporary}"))?;
     rename(&temporary, &folder.join(alias))
 }
 
-/// Lets `nowait` print manual pages and completions, including those of the other programs.
 fn share(sh: &Shell) -> Result<()> {
     let pages = sh.create_dir("dist/share/man/man1")?;
     process::output(cmd!(sh, "dist/bin/nowait man {pages}"))?;
@@ -228,7 +214,6 @@ pub(crate) fn temporary(file: &Path) -> PathBuf {
     file.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
-/// Renames a complete file to its final name, replacing an earlier file. Prints its length.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| to.display().to_string())?;
     let shown = to.strip_prefix(root()).unwrap_or(to).display().to_string();

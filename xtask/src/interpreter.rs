@@ -11,33 +11,27 @@ use xshell::{Cmd, cmd};
 
 use crate::process;
 
-/// The suffix of an extension module that works with the CPython version for which it was built and
-/// with all later ones.
+/// A module with this suffix works with the CPython it was built for, and with all later ones.
 pub(crate) const ABI3: &str = ".abi3.so";
 
 /// The versions with which the package is tested. A `t` marks the free-threaded build of a version.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
-/// The program by which an interpreter prints its version and kind. The program fails in an
-/// interpreter that cannot make virtual environments.
 const ASK: &str = "
 import sys, sysconfig, venv
 lock = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''
 print('%d.%d%s' % (*sys.version_info[:2], lock), sys.implementation.name, sys.version.split()[0])
 ";
 
-/// A program that runs Python.
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     pub(crate) program: String,
     /// The version without its last number: `3.13`, or `3.13t`.
     pub(crate) version: String,
-    /// The whole version, such as `3.13.2`.
     release: String,
 }
 
 impl Interpreter {
-    /// Returns the interpreter that `NOWAIT_PYTHON` names, or `python3` from PATH.
     pub(crate) fn chosen() -> Result<Interpreter> {
         Interpreter::ask(&env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3")))
     }
@@ -70,24 +64,20 @@ impl Interpreter {
         self.version.ends_with('t')
     }
 
-    /// Returns `true` if the interpreter accepts a module of the stable interface; otherwise the
-    /// interpreter needs a module of its own.
+    /// Returns `false` if the interpreter needs an extension module of its own.
     fn has_stable_interface(&self) -> bool {
         !self.is_free_threaded() && self.version != "3.10"
     }
 
-    /// Returns `true` if there is a wheel for the interpreter. PyO3 supports free threading only
-    /// from 3.14 on.
+    /// PyO3 supports free threading only from 3.14 on.
     pub(crate) fn has_wheel(&self) -> bool {
         self.version != "3.13t"
     }
 
-    /// Returns the end of the file name of the interpreter's extension module.
     pub(crate) fn ending(&self) -> &'static str {
         if self.has_stable_interface() { ABI3 } else { ".so" }
     }
 
-    /// Sets the options of a build of the extension module for this interpreter.
     pub(crate) fn fit<'a>(&self, mut build: Cmd<'a>) -> Cmd<'a> {
         if !self.has_stable_interface() {
             build = build.arg("--no-default-features").env("PYO3_PYTHON", &self.program);
@@ -106,8 +96,7 @@ impl fmt::Display for Interpreter {
     }
 }
 
-/// Returns the paths of all interpreters of pyenv. pyenv's programs in PATH run only the versions
-/// that the user has selected.
+/// pyenv's programs in PATH run only the versions that the user has selected.
 fn of_pyenv() -> Vec<String> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
     let root = env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();
@@ -116,7 +105,6 @@ fn of_pyenv() -> Vec<String> {
     versions.map(|version| version.path().join("bin/python3").display().to_string()).collect()
 }
 
-/// Keeps the first interpreter of each version, in order of the versions.
 fn one_of_each(found: impl Iterator<Item = Interpreter>) -> Vec<Interpreter> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<_> = found.filter(|it| seen.insert(it.version.clone())).collect();

@@ -15,12 +15,10 @@ use xshell::{Cmd, Shell, cmd};
 use crate::places;
 use crate::process;
 
-/// One kind of machine, and the tools that make programs for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// The folder below dist/; empty for this machine.
     name: &'static str,
-    /// The target triple of rustc; empty for this machine.
     pub(crate) triple: &'static str,
     /// The prefix of the names of the machine's binutils.
     tools: &'static str,
@@ -28,7 +26,6 @@ pub(crate) struct Machine {
     compiler: &'static str,
 }
 
-/// The machine that builds.
 pub(crate) const OWN: Machine = Machine { name: "", triple: "", tools: "", compiler: "cc" };
 
 const OTHERS: &[Machine] = &[
@@ -41,8 +38,6 @@ const OTHERS: &[Machine] = &[
     Machine { name: "musl", triple: "x86_64-unknown-linux-musl", tools: "", compiler: "musl-gcc" },
 ];
 
-/// Options of the C compiler for all shared objects.
-///
 /// `nodelete`: the engine has threads, so a `dlclose` must not unmap their code. `gc-sections`
 /// leaves out unused Rust code. Compressed debug information stays in the libraries, for
 /// backtraces.
@@ -51,13 +46,11 @@ const LINK_FLAGS: &str = "-shared -fPIC -O2 -g1 -std=gnu11 -Wall -Wextra -Werror
     -Wl,--no-undefined -Wl,--as-needed -Wl,--build-id -Wl,--compress-debug-sections=zlib";
 
 impl Machine {
-    /// Finds another machine by the name of its folder; fails if there is none.
     pub(crate) fn named(name: &str) -> Result<Machine> {
         let found = OTHERS.iter().find(|machine| machine.name == name);
         found.copied().with_context(|| format!("dist: {name}: nothing is built for that here"))
     }
 
-    /// Returns `true` if this is the machine that builds.
     pub(crate) fn is_own(self) -> bool {
         self == OWN
     }
@@ -66,17 +59,14 @@ impl Machine {
         self.name == "musl"
     }
 
-    /// Returns the folder for the machine's files: dist/, or a folder below it for another machine.
     pub(crate) fn dist(self) -> PathBuf {
         process::root().join("dist").join(self.name)
     }
 
-    /// Returns the path of a file that cargo builds in release mode.
     pub(crate) fn built(self, file: &str) -> PathBuf {
         process::target().join(self.triple).join("release").join(file)
     }
 
-    /// Prepares cargo to build the files of dist/ for the machine.
     pub(crate) fn cargo<'a>(self, sh: &'a Shell, args: &[&str]) -> Result<Cmd<'a>> {
         let mut cargo = cmd!(sh, "cargo {args...}");
         if !self.triple.is_empty() {
@@ -84,14 +74,12 @@ impl Machine {
             cargo = cargo.args(["--target", self.triple]);
             cargo = cargo.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
         }
-        // Programs that load nowait's libraries bring their own musl, so musl is not linked
-        // statically.
+        // Programs that load nowait's libraries bring their own musl.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         places::of_cargo(sh, cargo, flags)
     }
 
-    /// Prepares the machine's C compiler to link a shared object. For this machine, `CC` may name
-    /// another compiler.
+    /// For this machine, `CC` may name another compiler.
     pub(crate) fn linker<'a>(self, sh: &'a Shell, soname: &str, map: &Path) -> Cmd<'a> {
         let own = env::var("CC").ok().filter(|_| self.is_own());
         let link = sh.cmd(own.as_deref().unwrap_or(self.compiler));
@@ -99,8 +87,6 @@ impl Machine {
         link.arg(format!("-Wl,-soname,{soname},--version-script={}", map.display()))
     }
 
-    /// Returns the linker option for a native library that rustc names.
-    ///
     /// For musl, replaces the unwinder libgcc_s by the archive of an unwinder that comes with Rust:
     /// the C compiler's unwinders, shared and static, need glibc on this machine.
     pub(crate) fn native(self, option: &str) -> Result<String> {
@@ -113,7 +99,6 @@ impl Machine {
         Ok(format!("{root}/lib/rustlib/{triple}/lib/self-contained/libunwind.a"))
     }
 
-    /// Prepares a tool of binutils for the machine's files.
     pub(crate) fn tool<'a>(self, sh: &'a Shell, name: &str) -> Cmd<'a> {
         sh.cmd(format!("{}{name}", self.tools))
     }

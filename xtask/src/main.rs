@@ -31,8 +31,7 @@ mod wheels;
 use std::env;
 use std::process::ExitCode;
 
-/// The features of the builds for tests and documents. All use the same ones, so that cargo
-/// compiles the crates of the workspace only once.
+/// With the same features in all builds, cargo compiles each crate of the workspace only once.
 const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
 const HELP: &str = "\
@@ -64,7 +63,7 @@ fn main() -> ExitCode {
         ["api"] => api::write(),
         ["wheel", targets @ ..] => wheels::run(targets),
         ["tidy"] => tidy::run(),
-        // Scripts call the following commands.
+        // Scripts call the commands from here to `python install`; the help does not list them.
         ["api", "check"] => api::check(),
         ["features"] => {
             println!("{FEATURES}");
@@ -91,8 +90,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Removes the variables that `cargo run` set for this program. Build scripts read them, and a
-/// build that this program starts must not depend on who called it.
+/// Build scripts read the variables of `cargo run`, and a build must not depend on its caller.
 fn forget_package() {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

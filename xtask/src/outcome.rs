@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// Numbers of passed, failed and skipped tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) passed: usize,
@@ -11,7 +10,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds the numbers in the closing line of a test binary. Ignores other lines.
     pub(crate) fn count(&mut self, line: &str) {
         let Some((_, numbers)) = line.split_once("test result: ") else { return };
         let number = |word: &str| {
@@ -33,13 +31,10 @@ impl Outcome {
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) lines: Vec<String>,
-    /// How many more lines of the current test's output to keep.
     wanted: usize,
 }
 
 impl Failures {
-    /// Keeps a line of the output of `cargo test` if it names a failed test, or is one of the first
-    /// lines of the output of such a test.
     pub(crate) fn note(&mut self, line: &str) {
         const WANTED: usize = 16;
         let names_one = line.starts_with("test ") && line.ends_with(" FAILED");

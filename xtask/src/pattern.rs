@@ -1,6 +1,5 @@
 //! Regular expressions that are compiled only once.
 
-/// A regular expression, written in pieces. It is compiled when it is first used.
 macro_rules! regex {
     ($($piece:literal),+ $(,)?) => {
         std::sync::LazyLock::new(|| {

@@ -21,16 +21,14 @@ use crate::process;
 const TREE: &str = "/usr/src/nowait";
 const CRATES: &str = "/usr/src/crates";
 
-/// Makes a cargo command replace the paths in its output. Passes `flags` and the caller's flags for
-/// rustc on; cargo then ignores the flags in its configuration files.
+/// With CARGO_ENCODED_RUSTFLAGS, cargo ignores the flags for rustc in its configuration files.
 pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Result<Cmd<'a>> {
     let renamed = renamed(sh)?;
     let options = renamed.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
     let mut words = given_rustflags();
     words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     words.extend(options);
-    // Build scripts compile C code with CFLAGS, and split them at spaces. So paths with a space are
-    // left out.
+    // Build scripts split CFLAGS at spaces, so paths with a space are left out.
     let own = env::var("CFLAGS").unwrap_or_default();
     let options = renamed.iter().filter(|(from, _)| !from.contains(' '));
     let options = options.map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
@@ -39,22 +37,20 @@ pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Resu
     Ok(command.env("CARGO_ENCODED_RUSTFLAGS", words.join("\u{1f}")).env("CFLAGS", options))
 }
 
-/// Returns the option that makes a C compiler replace the path of the tree in its output.
 pub(crate) fn of_c_compiler() -> String {
     format!("-ffile-prefix-map={}={TREE}", process::root().display())
 }
 
-/// Makes cargo unpack the sources of other crates. Otherwise the first build would unpack them and
-/// not know yet which folder to rename; the second build would know, and compile everything again.
+/// Makes cargo unpack the sources of other crates. Otherwise the first build would not know yet
+/// which folder to rename, and the second build would compile everything again.
 pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     let target = if machine.is_own() { "host-tuple" } else { machine.triple };
-    // Ignore the result. Without a network, fetching fails, but all crates except those of tests
-    // may be present; `cargo build` reports a missing one.
+    // Without a network this fails, but all crates may be present; `cargo build` reports a missing
+    // one.
     drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 
-/// Returns pairs of a path and its replacement. The compiler applies the last pair that matches, so
-/// more specific ones come later.
+/// The compiler applies the last pair that matches, so more specific paths come later.
 fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     let (root, target) = (process::root().to_owned(), process::target());
     let installed = process::output(cmd!(sh, "rustc --print sysroot"))?;
@@ -79,7 +75,7 @@ fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     Ok(renamed)
 }
 
-/// Returns the folders with the sources of other crates: cargo has one for each registry.
+/// cargo has a folder of sources for each registry.
 fn registries() -> Vec<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
@@ -90,7 +86,6 @@ fn registries() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the flags for rustc in the environment of this program.
 fn given_rustflags() -> Vec<String> {
     let split = |text: String, at: char| -> Vec<String> {
         text.split(at).filter(|word| !word.is_empty()).map(str::to_owned).collect()

@@ -8,24 +8,20 @@ use std::process::{Command, ExitStatus, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use xshell::Shell;
 
-/// Returns the folder of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
-/// Returns the folder that cargo builds into.
 pub(crate) fn target() -> PathBuf {
     root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Returns a shell that runs commands, and resolves relative paths, in the folder of the workspace.
 pub(crate) fn shell() -> Result<Shell> {
     let sh = Shell::new()?;
     sh.change_dir(root());
     Ok(sh)
 }
 
-/// Runs a command with the standard output and error of this program. Fails if the command fails.
 pub(crate) fn run(command: impl Into<Command>) -> Result<()> {
     let mut command = command.into();
     let status = command.status().with_context(|| describe(&command))?;
@@ -33,7 +29,6 @@ pub(crate) fn run(command: impl Into<Command>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command like [`watch`]. Fails if the command fails.
 pub(crate) fn stream(command: impl Into<Command>, line: impl FnMut(&str)) -> Result<()> {
     let command = command.into();
     let name = describe(&command);
@@ -42,8 +37,6 @@ pub(crate) fn stream(command: impl Into<Command>, line: impl FnMut(&str)) -> Res
     Ok(())
 }
 
-/// Runs a command, and passes each line of its output (both streams, in order) to `line`. Returns
-/// its exit status.
 pub(crate) fn watch(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
@@ -58,8 +51,6 @@ pub(crate) fn watch(mut command: Command, mut line: impl FnMut(&str)) -> Result<
     Ok(child.wait()?)
 }
 
-/// Runs a command and returns its standard output. If the command fails, the error contains both of
-/// its streams.
 pub(crate) fn output(command: impl Into<Command>) -> Result<String> {
     let mut command = command.into();
     let output = command.stdin(Stdio::null()).output().with_context(|| describe(&command))?;

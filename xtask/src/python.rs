@@ -20,7 +20,6 @@ use crate::process::{self, root, target};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Tests the package with the chosen interpreter or, if `all`, with each installed one.
 pub(crate) fn run(all: bool) -> Result<()> {
     let interpreters = if all { Interpreter::all() } else { vec![Interpreter::chosen()?] };
     ensure!(!interpreters.is_empty(), "no CPython of those that the package is for");
@@ -41,7 +40,6 @@ pub(crate) fn run(all: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds the extension module for an interpreter, assembles the package, and tests it.
 fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     let sh = &process::shell()?;
     let modules = cmd!(sh, "cargo build --features {FEATURES} -p nowait-python -p nowait-vllm");
@@ -74,8 +72,6 @@ type Module = (&'static str, &'static str);
 const PACKAGE: Module = ("nowait", "_nowait");
 const EXAMPLE: Module = ("examples/vllm/nowait_vllm", "_blocks");
 
-/// Copies the sources of a package, and its built extension module, into a folder below `folder`,
-/// which `PYTHONPATH` may name.
 fn assemble(
     sh: &Shell,
     (sources, module): Module,
@@ -99,8 +95,7 @@ fn assemble(
     Ok(sh.copy_file(library, package.join(format!("{module}{ending}")))?)
 }
 
-/// Installs the package into `folder` as a distribution does: with a module built for release, and
-/// with the package's metadata.
+/// Installs what a distribution does: a module built for release, and metadata.
 pub(crate) fn install(folder: &Path) -> Result<()> {
     let sh = &process::shell()?;
     process::run(OWN.cargo(sh, &["build", "--release", "-p", "nowait-python"])?)?;
@@ -111,15 +106,13 @@ pub(crate) fn install(folder: &Path) -> Result<()> {
     Ok(sh.write_file(about.join("entry_points.txt"), entry_points(&project))?)
 }
 
-/// Returns the metadata that every installed package must have. The summary is the description in
-/// `project`, the text of pyproject.toml.
 fn metadata(project: &str) -> String {
     let summary = project.lines().find_map(|line| line.strip_prefix("description = "));
     let summary = summary.unwrap_or_default().trim_matches('"');
     format!("Metadata-Version: 2.1\nName: nowait\nVersion: {VERSION}\nSummary: {summary}\n")
 }
 
-/// Returns the entry points in `project`. By their names, other packages find objects of this one.
+/// Other packages find objects of this package by the names of its entry points.
 fn entry_points(project: &str) -> String {
     const SECTION: &str = "[project.entry-points.";
     let lines = project.lines().skip_while(|line| !line.starts_with(SECTION));
@@ -127,8 +120,6 @@ fn entry_points(project: &str) -> String {
     lines.map(|line| line.replace(SECTION, "[").replace('"', "") + "\n").collect()
 }
 
-/// Makes a virtual environment with the packages of its list of requirements, unless there is one
-/// that was made from the same list. Returns the path of its interpreter.
 pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<PathBuf> {
     let list = list(name, of);
     let folder = target().join(format!("python/{name}-{}", of.version));
@@ -145,8 +136,7 @@ pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<Pa
     Ok(python)
 }
 
-/// Returns the path of an environment's list of packages. Some interpreters have a list of their
-/// own, because they need other versions of packages, or cannot have one.
+/// Some interpreters need other versions of packages, or cannot have some.
 fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     let folder = root().join("python");
     let own = if interpreter.is_free_threaded() { "free-threaded" } else { &interpreter.version };
@@ -154,7 +144,6 @@ fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     if own.exists() { own } else { folder.join(format!("requirements-{name}.txt")) }
 }
 
-/// Downloads the sources of a Python package, unless they are present. Returns their folder.
 fn sources(sh: &Shell, python: &Path, name: &str, version: &str) -> Result<PathBuf> {
     let folders = sh.create_dir(target().join("python/sources"))?;
     let folder = folders.join(format!("{name}-{version}"));

@@ -29,7 +29,6 @@ static PAGE: LazyLock<Regex> = regex!(r#"<li><a href="(([^".][^"]*/)?(\w+)\.(\w+
 static PART: LazyLock<Regex> =
     regex!(r#"(?s)<h2 id="([^"]*)"|<h([345])[^>]*class="code-header">(.*?)</h[345]>"#);
 
-/// Returns the sorted lines of the crate whose pages lie in `folder`.
 pub(crate) fn list(folder: &Path) -> Result<Vec<String>> {
     let read = |name: &str| {
         let path = folder.join(name);
@@ -49,8 +48,6 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the lines of the page of one item: the declaration first. `None`: the page has another
-/// layout than expected.
 fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     let (_, rest) = html.split_once("<pre class=\"rust item-decl\"><code>")?;
     let (declaration, rest) = rest.split_once("</code></pre>")?;
@@ -84,13 +81,11 @@ fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Returns `true` if the header `implementation` is that of one of these traits.
 fn implements(implementation: &str, traits: &[&str]) -> bool {
     let before = implementation.split(" for ").next().unwrap_or_default();
     traits.contains(&before.rsplit([' ', '!']).next().unwrap_or_default())
 }
 
-/// Returns the text that a reader of the HTML would see, on one line.
 fn text(html: &str) -> String {
     let seen = FOLDED.replace_all(html, "").replace("<div", " <div");
     let mut seen = TAG.replace_all(&seen, "").into_owned();

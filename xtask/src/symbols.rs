@@ -1,4 +1,4 @@
-//! Compares the symbols that a shared object exports with lists of those that it must export.
+//! Compares the symbols that a shared object exports with lists of the symbols that it must export.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::machine::Machine;
 
-/// The exact list of symbols that libaio.so.1 exports. Source: `readelf --dyn-syms` of libaio
-/// 0.3.113.
+/// All symbols of libaio.so.1. Source: `readelf --dyn-syms` of libaio 0.3.113.
 const LIBAIO: &str = "
     LIBAIO_0.1 io_queue_init@@LIBAIO_0.1 io_queue_run@@LIBAIO_0.1 io_queue_release@@LIBAIO_0.1
     io_submit@@LIBAIO_0.1 io_cancel@LIBAIO_0.1 io_getevents@LIBAIO_0.1 io_queue_wait@LIBAIO_0.1
@@ -27,19 +26,16 @@ const PRELOAD_OF_GLIBC: &str = "
     aio_read64 aio_write64 aio_fsync64 aio_error64 aio_return64 aio_suspend64 aio_cancel64
     lio_listio64";
 
-/// Prefixes of names that no library must export: names of Rust, and names of the functions that
-/// the C files call.
+/// No library may export names of Rust, or of the functions that the C files call.
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
 
-/// Checks that libaio.so.1 exports exactly the list. `readelf` is the output of `readelf --dyn-syms
-/// -W`.
+/// `readelf` is the output of `readelf --dyn-syms -W`.
 pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result<()> {
     let (found, expected) = (exports(readelf), LIBAIO.split_whitespace().collect());
     report("libaio.so.1", &(&expected - &found), &(&found - &expected))
 }
 
-/// Checks that the preload library exports its lists, in the same output. It may export other
-/// names, but not internal ones.
+/// The library may export names beyond its lists, but not internal ones.
 pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result<()> {
     let mut found = exports(readelf);
     let names = found.iter().map(|symbol| symbol.split('@').next().unwrap_or(symbol)).collect();
@@ -50,8 +46,7 @@ pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result<()> {
     report("libnowait_preload.so", &(&expected - &names), &found)
 }
 
-/// Checks the soname and the needed libraries in `readelf`, the output of `readelf -dW`, and that
-/// nothing was built without -fPIC.
+/// `readelf` is the output of `readelf -dW`.
 pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result<()> {
     const ALLOWED: &[&str] = &["libc.so", "libgcc_s.so", "libpthread.so", "libdl.so", "libm.so"];
     let mut named = false;
@@ -69,12 +64,11 @@ pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads the defined, visible symbols from the table that readelf(1) prints. `name@@VERSION` is the
-/// default version, `name@VERSION` a hidden one for old programs, and `name` has no version.
+/// `name@@VERSION` is the default version, `name@VERSION` a hidden one for old programs, and `name`
+/// has no version.
 fn exports(readelf: &str) -> BTreeSet<&str> {
     let rows = readelf.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let exported = rows.filter_map(|row| {
-        // Num: Value Size Type Bind Vis Ndx Name
         let [number, _, _, _, bind, _, index, symbol, ..] = row[..] else { return None };
         let is_row = number.strip_suffix(':').is_some_and(|digits| digits.parse::<u32>().is_ok());
         (is_row && bind != "LOCAL" && index != "UND").then_some(symbol)

@@ -39,7 +39,6 @@ use crate::process;
 use crate::python;
 use source::Source;
 
-/// One broken rule: the place, and the advice.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
@@ -53,7 +52,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A check of one file, which adds its findings to the list.
 type Check = fn(&Source, &mut Vec<Finding>);
 
 const CHECKS: &[Check] = &[
@@ -66,19 +64,17 @@ const CHECKS: &[Check] = &[
     text::unfinished,
 ];
 
-/// A check of all files together, which adds its findings to the list.
 type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 
 const WHOLE_CHECKS: &[WholeCheck] =
     &[modules::floors, locks::check, messages::check, names::check, book::check, glossary::check];
 
-/// Folders of the tree without sources of the project. tidy also skips hidden folders.
+/// Folders of the tree without sources of the project. tidy also skips hidden folders, except
+/// [`HIDDEN_SOURCES`].
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 
-/// Hidden folders with sources.
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];
 
-/// Checks the source files of the tree, and prints the findings. Fails if there are any.
 pub(crate) fn run() -> Result<()> {
     let (sources, mut findings) = (collect()?, Vec::new());
     for source in &sources {
@@ -93,8 +89,6 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs rumdl, which checks that linked files and headings exist, and shellcheck on scripts outside
-/// tests/.
 fn run_others(sources: &[Source]) -> Result<()> {
     let sh = process::shell()?;
     let python = python::environment(&sh, "lint", &Interpreter::chosen()?)?;
@@ -107,7 +101,6 @@ fn run_others(sources: &[Source]) -> Result<()> {
     process::run(shellcheck.args(scripts))
 }
 
-/// Reads the files of the tree, in the order of their names.
 fn collect() -> Result<Vec<Source>> {
     let walk = WalkDir::new(process::root()).sort_by_file_name().into_iter();
     let mut sources = Vec::new();
@@ -131,7 +124,6 @@ fn is_walked(entry: &DirEntry) -> bool {
         || !is_hidden && !SKIPPED_FOLDERS.contains(&&*name)
 }
 
-/// Runs one check on one text, for the tests of the checks.
 #[cfg(test)]
 fn check_text(check: Check, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -18,11 +18,9 @@ use xshell::{Cmd, Shell, cmd};
 use crate::process::{self, root, target};
 use crate::{interpreter::Interpreter, places, python};
 
-/// A processor architecture and a C library for which there are wheels.
 struct Target {
     triple: &'static str,
-    /// The oldest C library that Rust's standard library supports on the target, as the name of a
-    /// wheel writes it.
+    /// The oldest C library for Rust's standard library, as the name of a wheel writes it.
     platform: &'static str,
 }
 
@@ -33,13 +31,11 @@ const TARGETS: &[Target] = &[
     Target { triple: "aarch64-unknown-linux-musl", platform: "musllinux_1_2_aarch64" },
 ];
 
-/// Arguments of maturin, one list for each of its calls.
 const BUILDS: &[&[&str]] = &[
     &["--interpreter", "python3.11"],
     &["--no-default-features", "--interpreter", "python3.10", "python3.14t"],
 ];
 
-/// Builds and checks the wheels for the named targets, or for all if none is named.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     let (chosen, sh) = (choose(names)?, process::shell()?);
     let tools = python::environment(&sh, "wheel", &Interpreter::chosen()?)?;
@@ -81,7 +77,6 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Target>> {
 }
 
 impl Target {
-    /// Prepares one call of maturin, for the current folder's project.
     fn maturin<'a>(
         &self,
         sh: &'a Shell,
@@ -94,8 +89,7 @@ impl Target {
             .args(["--target", self.triple, "--compatibility", kind])
             .args(build)
             .env("CARGO_TARGET_DIR", target().join("wheels"));
-        // An interpreter that loads the module brings its own musl, so musl is not linked
-        // statically.
+        // An interpreter that loads the module brings its own musl.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         // maturin finds zig as a module of the environment's interpreter.
         let path = env::var_os("PATH").unwrap_or_default();
@@ -144,8 +138,7 @@ assert not (free_threaded and sys._is_gil_enabled()), 'the module needs the lock
 ";
 
 /// Lets each interpreter install the wheel that it would take from an index, and read files with
-/// it. Returns the wheels that were used. With `all`, fails if there is none for an interpreter
-/// that should have one.
+/// it. With `all`, fails if there is no wheel for an interpreter that should have one.
 fn use_all(sh: &Shell, wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
     for interpreter in Interpreter::all() {

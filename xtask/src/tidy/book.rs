@@ -17,10 +17,8 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 /// Documents outside `docs/` that are in the book, too.
 const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// A link to a file of the tree.
 static LINK: LazyLock<Regex> = regex!(r"\]\(([^)#:]+)(?:#[^)]*)?\)");
 
-/// Checks that the list has every page, and that pages link to no file outside the book.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let is_in_book = |path: &str| path.starts_with("docs/") || BESIDE.contains(&path);
     let is_page = |source: &&Source| source.extension() == "md" && is_in_book(&source.path);
@@ -42,7 +40,6 @@ pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the files of the tree to which a page links, with the offsets of the links.
 fn links(page: &Source) -> Vec<(usize, String)> {
     let prose = mask_code(&page.text);
     let folder = root().join(&page.path).parent().expect("a folder of pages").to_path_buf();

@@ -12,7 +12,6 @@ use crate::pattern::regex;
 struct Boundary {
     pattern: &'static LazyLock<Regex>,
     inside: &'static [&'static str],
-    /// Files to which the rule does not apply.
     except: &'static [&'static str],
     part: Part,
     advice: &'static str,
@@ -20,12 +19,9 @@ struct Boundary {
 
 #[derive(PartialEq, Eq)]
 enum Part {
-    /// All Rust files.
     All,
-    /// Rust files outside folders of tests. Tests in those folders look at the product from
-    /// outside.
+    /// Rust files outside folders of tests, which look at the product from outside.
     Product,
-    /// Code that is compiled for tests only.
     Tests,
 }
 
@@ -35,10 +31,9 @@ static ATOMICS: LazyLock<Regex> =
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
 const BOUNDARIES: &[Boundary] = &[
-    // Besides sys, the exceptions are programs that use the libraries from outside, and simulations
-    // that answer system calls. The C files of crates/api/libaio only export functions, and are not
-    // Rust. `layers.rs` says which crates may depend on crates of system calls, such as `libc`;
-    // clippy checks that a comment explains each `unsafe`.
+    // The exceptions are programs that use the libraries from outside, and simulations that answer
+    // system calls. `layers.rs` says which crates may depend on crates of system calls, such as
+    // `libc`.
     Boundary {
         pattern: &FOREIGN,
         inside: &[""],
@@ -46,9 +41,8 @@ const BOUNDARIES: &[Boundary] = &[
         part: Part::Product,
         advice: "foreign code outside crates/core/sys: call a safe function of nowait-sys",
     },
-    // Crates with loom models of their lock-free parts, for which loom replaces the primitives of
-    // sys. The exceptions are statistics, on which nothing depends, hints, which may be wrong, and
-    // addresses of chunks of memory, which are set once. In a model, they would only multiply the
+    // In the loom models of these crates, loom replaces the primitives of sys. The exceptions are
+    // statistics, hints, and addresses that are set once: they would only multiply the
     // interleavings.
     Boundary {
         pattern: &ATOMICS,
@@ -75,7 +69,6 @@ const BOUNDARIES: &[Boundary] = &[
     },
 ];
 
-/// Checks a file against all boundaries.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     let is_in = |folders: &[&str]| folders.iter().any(|it| source.path.starts_with(it));
     for boundary in BOUNDARIES.iter().filter(|it| is_in(it.inside) && !is_in(it.except)) {

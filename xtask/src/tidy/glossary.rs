@@ -1,7 +1,7 @@
 //! Checks that no type has a name that `docs/glossary.md` replaces.
 //!
-//! The table below the heading `## Names that are not used` has these names in backticks in its
-//! first column. Vale checks phrases (`contrib/vale`).
+//! The table below the heading `## Names that are not used` has the replaced names in backticks in
+//! its first column. Vale checks phrases (`contrib/vale`).
 
 use super::Finding;
 use super::source::Source;
@@ -14,7 +14,6 @@ const HEADING: &str = "\n## Names that are not used\n";
 
 static TYPE: LazyLock<Regex> = regex!(r"\b(?:struct|enum|trait|type|union)\s+(\w+)");
 
-/// Checks the types of all sources against the table.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let page = sources.iter().filter(|source| source.path == PAGE);
     let table = page.filter_map(|page| page.text.split_once(HEADING)).map(|(_, table)| table);

@@ -6,7 +6,6 @@ use toml::{Table, Value};
 use super::Finding;
 use super::source::Source;
 
-/// The packages of each layer, the lowest first.
 const LAYERS: &[&[&str]] = &[
     &["nowait-sys", "nowait-retry", "nowait-terminal"],
     &["nowait-block", "nowait-status"],
@@ -51,7 +50,6 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("nowait-server", "nowait-image-store"),
 ];
 
-/// Packages that make system calls.
 const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
 /// The crates that may use the packages of [`SYSTEM`]: the layer for system calls, programs that
@@ -67,7 +65,6 @@ const SYSTEM_USERS: &[&str] = &[
     "nowait-machine",
 ];
 
-/// Checks the dependencies of a manifest, including those of tests and of single targets.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     let is_ours = ["crates/", "python/", "tests/"].iter().any(|it| source.path.starts_with(it));
     if !is_ours || !source.path.ends_with("/Cargo.toml") {
@@ -92,7 +89,6 @@ pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the dependencies of a manifest, each with `true` if only tests have it.
 fn named(manifest: &Table) -> Vec<(String, bool)> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -108,14 +104,13 @@ fn named(manifest: &Table) -> Vec<(String, bool)> {
     named.collect()
 }
 
-/// Returns advice if `package` must not depend on `named`, a package that makes system calls. Tests
-/// may depend on such packages.
+/// Tests may depend on the packages of [`SYSTEM`].
 fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
     let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
     is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))
 }
 
-/// Returns advice if `package` must not depend on `dependency`, not even in tests.
+/// The rule applies to dev-dependencies too.
 fn judge_layer(package: &str, dependency: &str) -> Option<String> {
     if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
         return None;

@@ -14,7 +14,6 @@ const TABLE: &str = "Lock ordering:";
 /// Words of a table that are not locks.
 const FRAME: &[&str] = &["Lock", "ordering", "Alone"];
 
-/// Folders with the locks that tables must name.
 const PLACES: &[&str] = &["crates/core/", "crates/api/"];
 
 /// A text in parentheses, or a name outside parentheses.
@@ -29,18 +28,14 @@ static FIELDS: LazyLock<Regex> = regex!(r"(?m)^[^:\n]*?(\w+):[^\n]*?\b(Mutex|RwL
 
 static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
 
-/// The kind of a lock, by its type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A lock, which a table must name.
     Lock,
     /// An `AtomicBool`. A table may name it, because it may be used like a lock.
     Flag,
 }
 
-/// Checks that a table names each field of the types `Mutex` and `RwLock`, as `Type.field`, or
-/// `Type` if the field has no name. Checks that tables name nothing else outside parentheses,
-/// except flags.
+/// Tables name a lock as `Type.field`, or as `Type` if the field has no name.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let mut locks = BTreeMap::new();
     for (index, source) in sources.iter().enumerate() {
@@ -65,7 +60,6 @@ pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the names in the table of a document, with their offsets.
 fn named(source: &Source) -> Vec<(&str, usize)> {
     let Some(start) = source.text.find(TABLE) else { return Vec::new() };
     let table = &source.text[start..];
@@ -74,7 +68,6 @@ fn named(source: &Source) -> Vec<(&str, usize)> {
     found.filter(|(name, _)| !FRAME.contains(name) && !name.starts_with('(')).collect()
 }
 
-/// Returns the locks and flags that the types of a source hold: name, offset and kind.
 fn held(source: &Source) -> Vec<(String, usize, Kind)> {
     let is_product = PLACES.iter().any(|place| source.path.starts_with(place));
     if !is_product || !source.is_rust() || source.path.ends_with("tests.rs") {

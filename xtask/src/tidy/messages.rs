@@ -20,7 +20,6 @@ const PAGE: &str = "docs/errors.md";
 const PLACES: &[&str] =
     &["crates/api/", "crates/cli/", "crates/core/", "crates/serve/", "python/nowait/"];
 
-/// Parts of the paths of files without messages.
 const OUTPUT: &[&str] = &[
     // Examples, tests outside folders of tests, and texts that only tests print.
     "/examples/",
@@ -47,13 +46,11 @@ static NOT_BEFORE: LazyLock<Regex> = regex!(
 );
 static ATTRIBUTE: LazyLock<Regex> = regex!(r"#!?\[[^\]]*\]");
 static PLACEHOLDER: LazyLock<Regex> = regex!(r"\{[^{}]*\}");
-/// Two words with a space between them.
 static WORDS: LazyLock<Regex> = regex!(r"[A-Za-z][\w'=.,:;()-]* [\w'`(]*[A-Za-z]");
 static CONTINUED: LazyLock<Regex> = regex!(r"\\\n\s*");
 static RAISED: LazyLock<Regex> = regex!(r#"(?:raise [\w.]+|warnings\.warn)\(\s*f?"([^"\n]+)""#);
 static QUOTED: LazyLock<Regex> = regex!(r"``\s?(.+?)\s?``|`([^`\n]+)`");
 
-/// Checks that the page quotes each message, and that a source has each message that it quotes.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let mut said = BTreeMap::new();
     for source in sources.iter().filter(|source| is_product(source)) {
@@ -82,7 +79,6 @@ fn is_product(source: &Source) -> bool {
         && !OUTPUT.iter().any(|part| path.contains(part))
 }
 
-/// Returns the messages of a source with their offsets.
 fn messages(source: &Source) -> Vec<(String, usize)> {
     if source.extension() == "py" {
         let raised = RAISED.captures_iter(&source.text).filter_map(|it| it.get(1));
@@ -108,8 +104,6 @@ fn messages(source: &Source) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Returns the parts of a source whose strings are not messages: attributes, tests, and
-/// implementations of `Debug`.
 fn blanked(source: &Source) -> Vec<Range<usize>> {
     let mut ranges = source.test_ranges();
     ranges.extend(ATTRIBUTE.find_iter(&source.code).map(|it| it.range()));
@@ -120,13 +114,11 @@ fn blanked(source: &Source) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Returns the text of a literal, on one line and without the spaces around it.
 fn plain(literal: &str) -> String {
     let joined: Cow<'_, str> = CONTINUED.replace_all(literal, "");
     joined.replace("\\\"", "\"").replace("\\n", " ").trim().to_owned()
 }
 
-/// Returns the messages that the tables of the page quote in their first column.
 fn explained(page: &Source) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for row in page.text.lines().filter(|line| line.starts_with("| `")) {

@@ -1,5 +1,5 @@
-//! Checks the floors of a crate: a module imports only modules of lower floors. On at most one
-//! floor, modules may import each other.
+//! Checks the floors of a crate: a module, without its tests, imports only modules of lower floors.
+//! On at most one floor, modules may import each other.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -96,7 +96,6 @@ static IMPORT: LazyLock<Regex> =
 
 static BRACES: LazyLock<Regex> = regex!(r"\{(?:[^{}]|\{[^{}]*\})*\}");
 
-/// Checks the imports of the modules of each house, except imports in tests.
 pub(super) fn floors(sources: &[Source], findings: &mut Vec<Finding>) {
     for house in HOUSES {
         let root = sources.iter().find(|source| source.path == format!("{}lib.rs", house.folder));
@@ -142,7 +141,6 @@ impl House {
     }
 }
 
-/// Returns the module of each type that the crate's root exports.
 fn reexports(root: &str) -> BTreeMap<&str, &str> {
     let mut owners = BTreeMap::new();
     for export in REEXPORT.captures_iter(root) {
@@ -154,7 +152,6 @@ fn reexports(root: &str) -> BTreeMap<&str, &str> {
     owners
 }
 
-/// Returns the first name of each path from the crate's root, and the offset of the path.
 fn imports(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for path in IMPORT.captures_iter(code) {

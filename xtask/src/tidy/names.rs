@@ -42,7 +42,6 @@ static NAMES: LazyLock<Regex> = regex!(
     r"|([A-Z]\w*(?:::\w+)+)(?:\(\))?|([a-z0-9]+(?:_[a-z0-9]+){3,})|([a-z0-9]+(?:_[a-z0-9]+)+))$"
 );
 
-/// Checks all documents.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let known = Known::of(sources);
     for document in sources.iter().filter(|source| source.extension() == "md") {
@@ -62,10 +61,8 @@ fn is_history(document: &Source) -> bool {
             && status.any(|line| line.contains("Superseded"))
 }
 
-/// The names that documents may use.
 struct Known<'a> {
     sources: &'a [Source],
-    /// The path of each file of code, and the words of its code.
     code: Vec<(&'a str, HashSet<&'a str>)>,
 }
 
@@ -79,8 +76,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns the names in backticks on a line that do not exist. In history, checks only names of
-    /// files.
+    /// In history, checks only names of files.
     fn missing(&self, line: &str, is_history: bool) -> Vec<String> {
         let (mut files, mut found, mut end) = (Vec::new(), Vec::new(), 0);
         for quoted in QUOTED.captures_iter(line) {
@@ -110,13 +106,11 @@ impl<'a> Known<'a> {
         found
     }
 
-    /// Returns `true` if the tree has the path.
     fn has_path(&self, path: &str) -> bool {
         FOLDERS.iter().any(|folder| process::root().join(folder).join(path).exists())
             || self.sources.iter().any(|file| is_at(&file.path, path))
     }
 
-    /// Returns `true` if a string of the code is the name of this metric.
     fn has_text(&self, name: &str) -> bool {
         let text = format!("\"{}\"", name.trim_start_matches("nowait_serve_"));
         self.sources.iter().any(|source| source.is_code() && source.text.contains(&text))
@@ -138,13 +132,11 @@ fn is_made(path: &str) -> bool {
     path.starts_with("dist/") || path.contains("NAME")
 }
 
-/// Returns `true` if a path begins with a folder of the tree.
 fn is_of_tree(path: &str) -> bool {
     let first = path.split('/').next().unwrap_or_default();
     !is_made(path) && FOLDERS.iter().any(|it| process::root().join(it).join(first).is_dir())
 }
 
-/// Replaces `a/{b,c}/d` by `a/b/d` and `a/c/d`.
 fn expand(token: &str) -> Vec<String> {
     let parts = token.split_once('{').and_then(|(before, rest)| {
         let (inside, after) = rest.split_once('}')?;
@@ -155,7 +147,6 @@ fn expand(token: &str) -> Vec<String> {
     choices.flat_map(|path| expand(&path)).collect()
 }
 
-/// Checks that no column `file` of a table names a file twice.
 fn walks(document: &Source, findings: &mut Vec<Finding>) {
     let (mut column, mut passed) = (None, HashSet::new());
     for (index, line) in document.text.lines().enumerate() {

@@ -11,14 +11,10 @@ use std::fs;
 
 const MARK: &str = "<!-- from ";
 
-/// The first lines of blocks that must be quotations.
 const QUOTED: &[&str] = &["```rust", "```c"];
 
-/// Parts of the paths of files that the tests compile.
 const COMPILED: &[&str] = &["/tests/", "/examples/", "/src/", "tests/"];
 
-/// Checks that each block of Rust or C names a file, and that the files which blocks name have the
-/// lines.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() != "md" {
         return;
@@ -50,8 +46,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns `true` if the text has the lines of the block in sequence, each with the same additional
-/// indentation.
+/// All lines of the block may have the same additional indentation in the text.
 fn contains(text: &str, block: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let Some(first) = block.first() else { return false };

@@ -8,21 +8,16 @@ use regex_lite::Regex;
 use super::Finding;
 use crate::pattern::regex;
 
-/// One file of the tree.
 pub(super) struct Source {
-    /// The path from the root of the tree, with `/`.
     pub(super) path: String,
-    /// The file as it is on disk.
     pub(super) text: String,
-    /// A copy of `text` of the same length. In Rust and C, spaces replace comments and strings, so
-    /// that only code is left. In other files it is equal to `text`.
+    /// `text` with spaces in place of comments and strings, in Rust and C.
     pub(super) code: String,
 }
 
 /// Names of files that are checked although they have none of the extensions below.
 const CHECKED_NAMES: &[&str] = &["Makefile", "run"];
 
-/// Extensions of the files that are checked.
 const CHECKED_EXTENSIONS: &[&str] = &["rs", "c", "h", "map", "md", "sh", "toml", "py"];
 
 impl Source {
@@ -48,33 +43,26 @@ impl Source {
         ["rs", "c", "h"].contains(&self.extension())
     }
 
-    /// Returns `true` if the file lies in a folder of tests, which look at the product from
-    /// outside.
     pub(super) fn is_test(&self) -> bool {
         self.path.starts_with("tests/") || self.path.contains("/tests/")
     }
 
-    /// Returns the part of the path after the last dot; empty if there is no dot.
     pub(super) fn extension(&self) -> &str {
         extension(&self.path)
     }
 
-    /// Returns the number, counted from 1, of the line with the byte at `offset`.
     pub(super) fn line_of(&self, offset: usize) -> usize {
         self.text[..offset].matches('\n').count() + 1
     }
 
-    /// Makes the finding that the byte at `offset` breaks a rule.
     pub(super) fn finding(&self, offset: usize, advice: impl Into<String>) -> Finding {
         self.finding_on(self.line_of(offset), advice)
     }
 
-    /// Makes the finding that line `line` breaks a rule.
     pub(super) fn finding_on(&self, line: usize, advice: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), line, advice: advice.into() }
     }
 
-    /// Returns the ranges of the code that is compiled for tests only.
     pub(super) fn test_ranges(&self) -> Vec<Range<usize>> {
         if self.is_test() || self.path.ends_with("/tests.rs") {
             return vec![Range { start: 0, end: self.code.len() }];
@@ -83,8 +71,7 @@ impl Source {
         attributes.filter_map(|(start, _)| self.test_item(start)).collect()
     }
 
-    /// Returns the range of the item or statement below the attribute at `start`; `None` if the
-    /// attribute does not say that it is for tests only.
+    /// Returns the range below an attribute at `start` that limits an item to tests.
     fn test_item(&self, start: usize) -> Option<Range<usize>> {
         let rest = &self.code[start..];
         let attribute = &rest[..rest.find(']')?];
@@ -104,7 +91,6 @@ fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |parts| parts.1)
 }
 
-/// Returns the offset of the brace that closes the brace at `opening`.
 pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(opening) {
@@ -130,17 +116,14 @@ pub(super) static FENCED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n
 /// Blocks of a document between fences, and text between backticks on one line.
 static QUOTED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)|`[^`\n]*`");
 
-/// Replaces all of a text in Rust or C that is not code by spaces, so that the length stays.
 fn blank_code(text: &str) -> String {
     blank(text, &NO_CODE)
 }
 
-/// Replaces the code in a document by spaces, so that the length stays.
 pub(super) fn mask_code(document: &str) -> String {
     blank(document, &QUOTED)
 }
 
-/// Replaces each match of the pattern by spaces. Keeps line ends and the length.
 pub(super) fn blank(text: &str, pattern: &Regex) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for found in pattern.find_iter(text) {
@@ -151,7 +134,6 @@ pub(super) fn blank(text: &str, pattern: &Regex) -> String {
     String::from_utf8(bytes).expect("whole characters were blanked")
 }
 
-/// Returns the words of `text` with their offsets.
 pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
     let parts = text.split(move |c| !inside(c)).filter(|word| !word.is_empty());

@@ -7,14 +7,13 @@ use super::source::{Source, words};
 const COLUMNS_MAX: usize = 100;
 const LINES_MAX: usize = 700;
 
-/// Marks of unfinished work, in pieces so that this file does not find itself.
+/// Marks of unfinished work, in pieces so that the check does not find them in this file.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Documents whose lines must fit into 100 columns, because they are read beside the code.
 const BROKEN_DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Finds lines that are wider than 100 columns, but among documents looks only at
-/// [`BROKEN_DOCUMENTS`]. Rows of tables may be wider, and lines of a document with a link.
+/// Rows of tables may be wider, and lines of a document with a link.
 pub(super) fn columns(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() == "md" && !BROKEN_DOCUMENTS.contains(&source.path.as_str()) {
         return;
@@ -30,7 +29,6 @@ pub(super) fn columns(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Finds files of Rust and C that are longer than 700 lines.
 pub(super) fn length(source: &Source, findings: &mut Vec<Finding>) {
     let lines = source.text.lines().count();
     if source.is_code() && lines > LINES_MAX {
@@ -39,7 +37,6 @@ pub(super) fn length(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Finds Rust files that do not begin with a line `//!` about their purpose.
 pub(super) fn module_comment(source: &Source, findings: &mut Vec<Finding>) {
     let first = source.text.lines().next().unwrap_or_default();
     if source.is_rust() && !first.starts_with("//! ") {
@@ -47,7 +44,6 @@ pub(super) fn module_comment(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Finds marks of unfinished work: work is done, or it is an issue.
 pub(super) fn unfinished(source: &Source, findings: &mut Vec<Finding>) {
     for (offset, word) in words(&source.text) {
         if UNFINISHED.contains(&word) {

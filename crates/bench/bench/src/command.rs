@@ -76,7 +76,7 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// Makes the measurement, prints the figures, and writes the requested reports. Takes minutes.
+    /// Carries out the command. Most commands take minutes.
     ///
     /// # Errors
     /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or

@@ -66,7 +66,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the command line of `nowait` for which the arguments of this program stand.
 fn line(words: Vec<OsString>) -> Vec<OsString> {
     let is_bench = !words.first().is_some_and(|word| word == "describe" || word == "man");
     let command = is_bench.then_some("bench");

@@ -63,12 +63,7 @@ pub struct PaperArgs {
     pub reports: ReportArgs,
 }
 
-/// Simulates the tables, prints them, and writes the requested reports. On a device that exists,
-/// measures the same experiments instead, and returns no table.
-///
-/// # Errors
-/// There is no such model, a report cannot be written, the user asked to stop, or the measurement
-/// on a device fails.
+/// On a device that exists, measures instead of simulating, and returns no table.
 pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         return run_workload(&PAPER, &args.on_device()).map(|_| Vec::new());
@@ -92,7 +87,6 @@ pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
 }
 
 impl PaperArgs {
-    /// Returns the options of the same experiments on a real device.
     fn on_device(&self) -> WorkloadArgs {
         let measure = MeasureArgs {
             rounds: self.rounds.or(self.quick.then_some(1)),
@@ -110,10 +104,8 @@ impl PaperArgs {
     }
 }
 
-/// Returns the tables as text, and how many of the sources' claims nowait reaches.
 fn text(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
     let _ = writeln!(text, "{}: {}; seed {}", hardware.name, hardware.about, args.seed);
     let _ = writeln!(text, "Simulated in virtual time; processor times from one table of costs.");
     for table in tables {
@@ -189,14 +181,12 @@ fn case(table: &Table) -> String {
     format!("{} {}", table.row, table.title)
 }
 
-/// Returns the figures of a row, beginning with the source's figures, if it has any.
 fn json_rows(table: &Table, row: &Row) -> Vec<Value> {
     let mut figures = match row.source {
         Source::Figures(before, after) => vec![("source-before", before), ("source", after)],
         Source::Ratio(_) | Source::Between(..) | Source::Said(_) | Source::Silent => Vec::new(),
     };
     figures.extend([("baseline", row.baseline), ("nowait", row.nowait)]);
-    // The place of a figure in a plot against the block size.
     let point = row.point.as_ref().map(|point| {
         json!({
             "block_bytes": point.block_bytes,

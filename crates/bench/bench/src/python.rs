@@ -1,5 +1,5 @@
-//! `bench python`: starts the benchmark that is a module of the Python package. It compares the
-//! package with other ways to read files in an event loop.
+//! `bench python`: starts the benchmark `nowait.bench` of the Python package. The benchmark
+//! compares the package with other ways to read files in an event loop.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,11 +30,7 @@ pub struct PythonArgs {
     pub options: Vec<OsString>,
 }
 
-/// Runs the benchmark of the package. The benchmark itself prints its tables and writes its
-/// figures.
-///
-/// # Errors
-/// The interpreter or its package is missing, or the benchmark failed and has printed the reason.
+/// The benchmark itself prints its tables and writes its figures.
 pub(crate) fn run_python(args: &PythonArgs) -> Result<()> {
     let program = args.python.display();
     let what = || format!("start {program}");

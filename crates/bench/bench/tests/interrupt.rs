@@ -7,13 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time limit of each wait in these tests. A wait takes longer only if something is wrong.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// The bit of `SIGINT` in the masks of `/proc/PID/status`.
 const SIGINT_BIT: u64 = 1 << (libc::SIGINT - 1);
 
-/// Polls until `there` returns `true`; returns `false` if the child ends before. Panics after
-/// [`PATIENCE`].
+/// Returns `false` if the child ends before `there` returns `true`.
 fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !there(child.id()) {
@@ -44,14 +41,10 @@ fn largest_file(folder: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0)
 }
 
-/// The option of most workloads for the place of the test file.
 const DIR: Option<&str> = Some("--dir");
-/// Options that make a measurement take very long.
 const LONG: [&str; 3] = ["--rounds=1000", "--runtime=50ms", "--size=16M"];
 
-/// Starts a workload that would take very long. Sends SIGINT after the workload has started `runs`
-/// programs. Returns the report; `None` if the workload cannot run here. `place` is the option for
-/// the place of the test file, if the workload has one.
+/// Sends SIGINT after `runs` programs have started. `None`: the workload cannot run here.
 fn interrupted(
     workload: &str,
     place: Option<&str>,

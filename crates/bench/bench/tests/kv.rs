@@ -8,8 +8,6 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A stand-in for vLLM, with the interface that the driver uses and a tier of synchronous calls.
-/// The stand-in for numpy has one function.
 const PACKAGES: [(&str, &str); 7] = [
     ("vllm-0.33.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0\n"),
     ("numpy.py", "arange = range\n"),
@@ -20,7 +18,6 @@ const PACKAGES: [(&str, &str); 7] = [
     ("vllm/v1/kv_offload/tiering/__init__.py", ""),
 ];
 
-/// Makes a folder with a `bin/python3` that finds these packages, as in a virtual environment.
 fn environment(folder: &Path) -> PathBuf {
     let packages = folder.join("packages");
     for (name, text) in PACKAGES {
@@ -36,8 +33,6 @@ fn environment(folder: &Path) -> PathBuf {
     folder.to_owned()
 }
 
-/// Runs cases on small files. Returns their JSON, if the program wrote one, and the program's
-/// output.
 fn small(python: &Path, files: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     let json = files.with_extension("json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));

@@ -5,8 +5,7 @@ use std::process::{Command, Output};
 use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
-/// Runs cells on small files, and returns the report and the output; `None` if this machine cannot
-/// run them.
+/// Returns `None` if this machine cannot run the cells.
 fn small(arguments: &[&str]) -> Option<(Value, Output)> {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let files = folder.path().join("files");
@@ -40,7 +39,6 @@ fn text_of(output: &Output) -> String {
     text + &error
 }
 
-/// Returns the median of a metric for an engine in a case.
 fn median(document: &Value, case: &str, engine: &str, metric: &str) -> Option<f64> {
     let mut rows = document["rows"].as_array().expect("rows").iter();
     let row = rows.find(|row| {

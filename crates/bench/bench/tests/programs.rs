@@ -8,8 +8,6 @@ use std::process::{Command, Output};
 use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
-/// Runs a case briefly with and without nowait. Returns its JSON, if the program wrote one, and the
-/// output.
 fn small(folder: &Path, python: &Path, case: &str) -> (Option<Value>, Output) {
     let json = folder.join("report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
@@ -25,7 +23,6 @@ fn small(folder: &Path, python: &Path, case: &str) -> (Option<Value>, Output) {
     (document, output)
 }
 
-/// Measures a case, and checks that the report has its main figures with and without nowait.
 fn is_measured(case: &str, python: &Path) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), python, case);
@@ -64,8 +61,7 @@ fn mariadb_serves_transactions_from_tables_larger_than_its_pool() {
     is_measured("mariadb-direct", Path::new("/nonexistent"));
 }
 
-/// A stand-in for caio, of the required version, that reads in threads: the real package would have
-/// to be downloaded.
+/// A stand-in for caio, which would have to be downloaded. It reads in threads.
 const CAIO: [(&str, &str); 3] = [
     ("caio/__init__.py", ""),
     (

@@ -5,22 +5,19 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the program with `stdout` as its standard output.
 fn bench(arguments: &[&str], stdout: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.args(arguments).stdout(stdout).stderr(Stdio::piped());
     command.spawn().expect("it starts").wait_with_output().expect("a child of ours")
 }
 
-/// Returns the write end of a pipe whose read end is closed.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     OwnedFd::from(writer).into()
 }
 
-/// Command lines that print a list, figures as JSON, or tables. The second one writes the file that
-/// the last two compare.
+/// The second command line writes the file that the last two compare.
 fn all_that_print(folder: &std::path::Path) -> Vec<Vec<String>> {
     let path = folder.join("paper.json").display().to_string();
     let run = |arguments: &[&str]| arguments.iter().map(|&one| one.to_owned()).collect();

@@ -8,15 +8,13 @@ use std::process::{Command, Output};
 use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
-/// Returns a command of the program, in the folder where the program finds `dist`.
+/// The program finds `dist` in the folder of this command.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command
 }
 
-/// Runs a workload on a small file in `folder`. Returns its JSON, if the program wrote one, and the
-/// output.
 fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     let json = folder.join("report.json");
     let mut command = bench(arguments);
@@ -32,14 +30,12 @@ fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     (document, output)
 }
 
-/// Returns the engines that the rows of a report name.
 fn engines(document: &Value) -> BTreeSet<String> {
     let rows = document["rows"].as_array().expect("rows");
     rows.iter().filter_map(|row| Some(row["engine"].as_str()?.to_owned())).collect()
 }
 
-/// Runs a workload. Each engine of `wanted` must be in the report, or in a note that says why it
-/// was left out.
+/// Each engine of `wanted` must be in the report, or in a note that says why it was left out.
 fn runs(arguments: &[&str], wanted: &[&str], cases: usize) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), arguments);

@@ -62,17 +62,14 @@ pub struct MeasureArgs {
     pub reports: ReportArgs,
 }
 
-/// The rounds, run times and sizes that a suite uses if the command line has none.
 pub struct Defaults {
     pub rounds: u16,
     /// The time of a run in full, and with `--quick`.
     pub runtime_ms: [u64; 2],
     pub size_bytes: [u64; 2],
-    /// The smallest size with a meaningful result.
     pub least_bytes: u64,
 }
 
-/// The rounds, the run time and the size of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
     pub rounds: usize,
@@ -92,12 +89,8 @@ pub struct DiskArgs {
     pub keep_caches: bool,
 }
 
-/// Finds `file`, a library `lib/NAME` of nowait, in the folder `dist`. Without `dist`, looks in the
-/// parent of this program's folder, and then in `./dist`. In each folder prefers `lib/nowait/NAME`,
-/// the place in installed packages.
-///
-/// # Errors
-/// The file is missing; the message names the folders that were searched.
+/// Without `dist`, looks in the parent of this program's folder, then in `./dist`. Prefers the
+/// place in installed packages, `lib/nowait/NAME`, to `lib/NAME`.
 pub fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);
@@ -115,10 +108,6 @@ pub fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
 }
 
 impl MeasureArgs {
-    /// Returns the number of rounds, the time of a run and the size to measure on.
-    ///
-    /// # Errors
-    /// The requested size is too small.
     pub fn extent(&self, or: &Defaults) -> Result<Extent> {
         let index = usize::from(self.quick);
         Ok(Extent {
@@ -128,10 +117,6 @@ impl MeasureArgs {
         })
     }
 
-    /// Keeps the cases that the command line names, or all if it names none.
-    ///
-    /// # Errors
-    /// No case has a requested name, and the message lists the names; or no case can be measured.
     pub fn select<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
         let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
         for asked in &self.cases {
@@ -149,11 +134,6 @@ impl MeasureArgs {
         Ok(cases)
     }
 
-    /// Keeps the cases and, in each case, the subjects that the command line names.
-    ///
-    /// # Errors
-    /// No case or engine has a requested name, and the message lists the names; or no case can be
-    /// measured.
     pub fn select_subjects<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
         let subjects = cases.iter().flat_map(|case| &case.subjects);
         let known = distinct(subjects.map(|subject| subject.name));
@@ -170,17 +150,12 @@ impl MeasureArgs {
 }
 
 impl DiskArgs {
-    /// Returns `true` if cold runs begin after a drop of the page cache of the whole machine.
     pub fn drops_caches(&self) -> bool {
         !self.keep_caches && cache::can_drop()
     }
 }
 
-/// Returns `size_bytes` if it is large enough. Without this check, a measurement would silently use
-/// more than a size that is too small.
-///
-/// # Errors
-/// The size is below `least_bytes`.
+/// Refuses a size that is too small, because a measurement would silently use more.
 pub fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
     if size_bytes >= least_bytes {
         return Ok(size_bytes);
@@ -189,7 +164,6 @@ pub fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
     Err(Failure::usage(format!("--size is {size}; it must be at least {least}")))
 }
 
-/// Returns the error for an unknown name; the message lists the known names.
 pub fn unknown(what: &str, asked: &str, known: &[&str]) -> Failure {
     Failure::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
 }

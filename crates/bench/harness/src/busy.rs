@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-/// Threads that only burn processor time, at the ordinary priority. Dropping this value ends the
-/// threads.
+/// Threads that only burn processor time, until this value is dropped.
 #[derive(Default)]
 pub struct Busy(Arc<AtomicBool>);
 
 impl Busy {
-    /// Starts `count` threads.
     pub fn start(count: usize) -> Self {
         let busy = Self::default();
         for _ in 0..count {

@@ -14,7 +14,6 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 /// The pause after a flush, in which the device finishes its own writes.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Returns the state of the page cache before a run, in words for reports.
 pub fn state(caches_dropped: bool) -> &'static str {
     match caches_dropped {
         true => "dropped before each run of a cold case",
@@ -22,19 +21,17 @@ pub fn state(caches_dropped: bool) -> &'static str {
     }
 }
 
-/// Returns `true` if this process may drop the page cache of the whole machine.
 pub fn can_drop() -> bool {
     OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
 }
 
-/// Writes back the whole file system of `path`.
 pub fn write_back(path: &Path) -> Result<()> {
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
     rustix::fs::syncfs(&file).map_err(std::io::Error::from).context(|| "syncfs".to_owned())
 }
 
-/// Writes back the file system of `path`, and drops the pages of `path`. With `everything`, which
-/// needs [`can_drop`], drops all clean pages of the machine, and directory entries and inodes.
+/// With `everything`, which needs [`can_drop`], drops all clean pages, directory entries and
+/// inodes.
 pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
     write_back(path)?;
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
@@ -47,7 +44,6 @@ pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads the first `size_bytes` of a file, so that they are cached.
 pub fn make_cached(path: &Path, size_bytes: u64) -> Result<()> {
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
     let mut buffer = vec![0; 1 << 20];

@@ -8,36 +8,30 @@ use crate::table::new_table;
 use crate::units;
 use crate::verdict::Judged;
 
-/// The names of the subjects in which a program runs without nowait: with native AIO, and with
-/// POSIX AIO.
+/// The subjects in which a program runs without nowait: with native AIO, and with POSIX AIO.
 pub const ITSELF: &str = "system";
 pub const ITSELF_POSIX: &str = "posixaio";
 
-/// Returns the name of the subject that runs the same program without nowait.
 pub fn itself(subject: &str) -> &'static str {
     if subject.ends_with(ITSELF_POSIX) { ITSELF_POSIX } else { ITSELF }
 }
 
-/// The side of a target on which a figure is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     AtMost,
     AtLeast,
 }
 
-/// The figure with which another one is compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Against {
-    /// The same metric of another subject.
     Subject(&'static str),
-    /// Another metric of the same subject.
     Own(Metric),
     /// This number, in the unit of the metric.
     Figure(f64),
 }
 
-/// A target: `metric` of `subject`, compared with another figure. Our variant is fixed
-/// before the runs: picking the better of two afterwards would bias the verdict.
+/// A target names our variant before the runs: picking the better of two afterwards would be a
+/// bias.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     pub metric: Metric,
@@ -50,35 +44,28 @@ pub struct Target {
 /// One way to run a case. `J` is the type of the input of its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject<J> {
-    /// The name in tables and in the JSON.
     pub name: &'static str,
     /// The name of its engine on the command line, and a description of the engine.
     pub engine: (&'static str, &'static str),
     pub job: J,
 }
 
-/// The work of several subjects, and the metrics that compare them.
 #[derive(Debug, Clone)]
 pub struct Case<J> {
-    /// The name on the command line and in the JSON.
     pub name: &'static str,
     pub title: String,
-    /// More words about the case for a reader; may be empty.
     pub about: &'static str,
-    /// The figures of a source, in words; may be empty.
     pub source: String,
     pub columns: &'static [Metric],
     pub subjects: Vec<Subject<J>>,
     pub targets: Vec<Target>,
 }
 
-/// Leaks a name, so that it lives as long as the program. There are as many names as rows in the
-/// program's tables.
+/// Leaks a name, so that it lives as long as the program.
 pub fn name(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// Returns `true` if `name` matches a pattern, in which `*` stands for any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((before, behind)) = pattern.split_once('*') else { return pattern == name };
     let Some(rest) = name.strip_prefix(before) else { return false };
@@ -95,7 +82,7 @@ impl Comparison {
 }
 
 impl Target {
-    /// Makes the target that `metric` of `subject` is at least `ratio` times that of `against`.
+    /// The target is met if `metric` of `subject` is at least `ratio` times `metric` of `against`.
     pub const fn at_least(
         metric: Metric,
         subject: &'static str,
@@ -106,7 +93,6 @@ impl Target {
         Self { metric, subject, comparison, ratio, against }
     }
 
-    /// Makes the target that `metric` of `subject` is at most `ratio` times that of `against`.
     pub const fn at_most(
         metric: Metric,
         subject: &'static str,
@@ -117,7 +103,6 @@ impl Target {
         Self { comparison, ..Self::at_least(metric, subject, ratio, against) }
     }
 
-    /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
     pub fn text(&self) -> String {
         let (metric, sign) = (self.metric.label(), self.comparison.sign());
         let against = match self.against {
@@ -128,7 +113,6 @@ impl Target {
         format!("{metric} of {} {sign} {:.2} × {against}", self.subject, self.ratio)
     }
 
-    /// Judges the target by the runs of its case.
     pub fn judge(&self, runs: &Runs) -> Judged {
         let (metric, subject) = (self.metric, self.subject);
         let ratio = match self.against {
@@ -141,13 +125,11 @@ impl Target {
 }
 
 impl<J> Case<J> {
-    /// Returns `true` if `name` on the command line means this case: its name, its first letter, or
-    /// a pattern with `*`.
+    /// `name` is a case's name, its first letter, or a pattern with `*`.
     pub fn answers_to(&self, name: &str) -> bool {
         matches(name, self.name) || self.name.starts_with(name) && name.len() == 1
     }
 
-    /// Returns `true` if the case has a subject with this name.
     pub fn has(&self, name: &str) -> bool {
         self.subjects.iter().any(|subject| subject.name == name)
     }
@@ -166,10 +148,6 @@ impl<J> Case<J> {
         Self { targets, ..self }
     }
 
-    /// Returns the case with the subjects that `subject` makes of its own.
-    ///
-    /// # Errors
-    /// The first error that `subject` returns.
     pub fn try_map<K, E>(
         &self,
         subject: impl Fn(&Subject<J>) -> Result<Subject<K>, E>,
@@ -185,7 +163,6 @@ impl<J> Case<J> {
         })
     }
 
-    /// Returns the case without its jobs, as reports store it.
     pub fn without_jobs(&self) -> Case<()> {
         let words = |it: &Subject<J>| Ok(Subject { name: it.name, engine: it.engine, job: () });
         let Ok(case) = self.try_map::<_, Infallible>(words);
@@ -193,7 +170,6 @@ impl<J> Case<J> {
     }
 }
 
-/// Returns a table of the cases and their targets, as text.
 pub fn list<J>(cases: &[Case<J>]) -> String {
     let mut table = new_table(&["case", "what", "engines", "targets"]);
     for case in cases {

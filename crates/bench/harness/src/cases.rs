@@ -18,7 +18,6 @@ use toml::{Table, Value};
 use crate::case::{Against, Case, Comparison, Subject, Target, name};
 use crate::metric::Metric;
 
-/// All input of a run: its engine, and the work of the case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job<E, W> {
     pub engine: E,
@@ -50,10 +49,7 @@ struct Row {
     targets: Option<Vec<Target>>,
 }
 
-/// Reads a table that is part of this program.
-///
-/// # Panics
-/// The table is malformed, or a case names an engine that lacks a field.
+/// Panics if the table, which is part of this program, is malformed.
 pub fn table<E, W>(text: &str) -> Vec<Case<Job<E, W>>>
 where
     E: DeserializeOwned,
@@ -87,8 +83,7 @@ where
     file.cases.into_iter().map(&mut case).collect()
 }
 
-/// Returns `under` with the fields of `over`, which replace fields of the same names. If both
-/// fields are tables, merges the two tables.
+/// Fields of `over` replace those of `under`; tables of the same name are merged.
 #[must_use]
 pub fn merged(mut under: Table, over: &Table) -> Table {
     for (name, value) in over {
@@ -102,23 +97,18 @@ pub fn merged(mut under: Table, over: &Table) -> Table {
     under
 }
 
-/// Leaks the columns, so that they live as long as the program.
 fn kept(columns: Vec<Metric>) -> &'static [Metric] {
     columns.leak()
 }
 
 impl<E> Subject<E> {
-    /// Makes the subject in which the engine does the work of a case.
     pub fn doing<W>(self, work: W) -> Subject<Job<E, W>> {
         let Self { name, engine, job } = self;
         Subject { name, engine, job: Job { engine: job, work } }
     }
 }
 
-/// Reads the engines of a table. Each becomes a subject without the work of a case.
-///
-/// # Panics
-/// The table is malformed.
+/// Returns each engine of a table as a subject without the work of a case.
 pub fn engines<E: DeserializeOwned>(text: &str) -> Vec<Subject<E>> {
     let file: Table = toml::from_str(text).unwrap_or_else(|why| panic!("{why}"));
     let engines = file["engines"].as_table().expect("a table");

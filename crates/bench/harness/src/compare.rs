@@ -68,8 +68,7 @@ pub struct CompareArgs {
     pub reports: ReportArgs,
 }
 
-/// The verdicts on the differences of two sets of runs. This one and the next two are for
-/// differences beyond the noise.
+/// The first three verdicts are for differences beyond the noise.
 const BETTER: &str = "better";
 const WORSE: &str = "worse";
 /// The runs differ in a metric without a better side.
@@ -78,12 +77,10 @@ const INSIDE_NOISE: &str = "inside the noise";
 const TOO_FEW_ROUNDS: &str = "too few rounds";
 const SAME: &str = "the same";
 
-/// Two measurements side by side, as the JSON has them.
 #[derive(Debug, Serialize)]
 struct Comparison {
     schema: u32,
     workload: &'static str,
-    /// The workload of the two files.
     of: String,
     a: Side,
     b: Side,
@@ -115,13 +112,11 @@ struct Title {
 /// A setting that differs between the two measurements. `None`: a measurement does not have it.
 #[derive(Debug, PartialEq, Serialize)]
 struct Setting {
-    /// The path of the setting, such as `params.cases.a.depth`.
     name: String,
     a: Option<String>,
     b: Option<String>,
 }
 
-/// A figure that both measurements have.
 #[derive(Debug, Serialize)]
 struct Compared {
     case: String,
@@ -141,15 +136,9 @@ struct Compared {
     verdict: &'static str,
 }
 
-/// An option, the names that the user gave with it, and the function that returns the name of a row
-/// to compare with them.
+/// An option, the names that the user gave, and the function that names a row.
 type Selector<'a> = (&'static str, &'a [String], fn(&Row) -> &str);
 
-/// Compares two measurements, and prints a table for each case, or the JSON.
-///
-/// # Errors
-/// A file cannot be read or is no measurement, they have nothing in common, a report cannot be
-/// written, or a figure is worse by more than `--fail-above`.
 pub fn run_compare(args: &CompareArgs) -> Result<()> {
     let (a, b) = (Document::read(&args.a)?, Document::read(&args.b)?);
     args.check_names(&a, &b)?;
@@ -178,7 +167,6 @@ impl CompareArgs {
         ]
     }
 
-    /// Fails unless each requested name is in one of the files. The message lists their names.
     fn check_names(&self, a: &Document, b: &Document) -> Result<()> {
         for (what, asked, name) in self.selectors() {
             let known = distinct(a.rows.iter().chain(&b.rows).map(name));
@@ -189,7 +177,6 @@ impl CompareArgs {
         Ok(())
     }
 
-    /// Keeps the rows that the command line names.
     fn choose(&self, mut saved: Document) -> Document {
         for (_, asked, name) in self.selectors() {
             saved.rows.retain(|row| asked.is_empty() || asked.iter().any(|it| it == name(row)));
@@ -219,8 +206,6 @@ fn parse_percent(text: &str) -> std::result::Result<f64, String> {
 }
 
 impl Compared {
-    /// Compares two rows; `None` if one of them has no figures.
-    ///
     /// With `exact`, the figures were computed, not measured, so every difference counts.
     fn of(a: &Row, b: &Row, exact: bool) -> Option<Self> {
         let (runs_a, runs_b) = (a.runs(), b.runs());
@@ -256,16 +241,13 @@ impl Compared {
         })
     }
 
-    /// Returns `b` divided by `a`, with its interval.
     fn ratio(&self) -> Option<Ratio> {
         let (median, low, high) = (self.ratio?, self.low?, self.high?);
         Some(Ratio { median, low, high, rounds: Vec::new() })
     }
 
-    /// Returns the percentage of A's figure by which B's figure is worse; negative if B's is
-    /// better.
-    ///
-    /// Infinite if there is no ratio, B's figure is larger than A's, and less is better.
+    /// Negative if B's figure is better. Infinite if B's figure is larger, less is better, and
+    /// there is no ratio.
     fn worse_percent(&self) -> f64 {
         let change = match self.ratio {
             Some(ratio) => ratio - 1.0,
@@ -281,10 +263,6 @@ impl Compared {
 }
 
 impl Comparison {
-    /// Compares the cases and figures that both documents have.
-    ///
-    /// # Errors
-    /// The documents are of different workloads, or have no figure in common.
     fn of(a: Document, b: Document, [name_a, name_b]: [String; 2]) -> Result<Self> {
         if a.workload != b.workload {
             let message = format!("a {} and a {} cannot be compared", a.workload, b.workload);
@@ -329,11 +307,8 @@ impl Comparison {
         })
     }
 
-    /// Returns the text to print: the settings that differ, a table for each case, and the number
-    /// of verdicts of each kind.
     fn text(&self) -> String {
         let mut text = format!("{}: A is {}, B is {}\n", self.of, self.a.file, self.b.file);
-        // Writing to a string cannot fail.
         for (what, settings) in &self.differences {
             let same = if settings.is_empty() { "the same" } else { "differ" };
             let _ = writeln!(text, "{what}: {same}");
@@ -394,7 +369,6 @@ fn table(rows: &[&Compared]) -> comfy_table::Table {
     table
 }
 
-/// Returns the cases and engines of `these` that `others` does not have.
 fn missing(these: &Document, others: &Document) -> Vec<String> {
     let of = |case| {
         let has = others.engines(case);
@@ -408,7 +382,6 @@ fn missing(these: &Document, others: &Document) -> Vec<String> {
 const NOT_SETTINGS: [&str; 5] =
     ["startup_cpu_us", "library_reports", "state", "unix_time_s", "verdict"];
 
-/// Returns the settings below `name` that differ between two values.
 fn differences(name: &str, a: &Value, b: &Value) -> Vec<Setting> {
     let mut found: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for (side, value) in [a, b].into_iter().enumerate() {
@@ -420,8 +393,7 @@ fn differences(name: &str, a: &Value, b: &Value) -> Vec<Setting> {
     settings.filter(|setting| setting.a != setting.b).collect()
 }
 
-/// Calls `note` with the path and the text of each setting in a value. Skips nulls and the fields
-/// of [`NOT_SETTINGS`].
+/// Skips nulls and the fields of [`NOT_SETTINGS`].
 fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
     match value {
         Value::Object(fields) => {
@@ -471,13 +443,11 @@ mod tests {
         Comparison::of(saved(a), saved(b), ["a".to_owned(), "b".to_owned()])
     }
 
-    /// Compares one metric of one engine.
     fn judge(metric: &str, unit: &str, a: &[f64], b: &[f64]) -> Compared {
         let [a, b] = [a, b].map(|runs| file(&[("nowait", metric, unit, runs)]));
         of(&a, &b).expect("comparable").rows.remove(0)
     }
 
-    /// Compares two files; returns the outcome and the JSON.
     fn run(a: &Value, b: &Value, arguments: &[&str]) -> (Result<()>, Value) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).display().to_string();

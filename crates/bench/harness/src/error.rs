@@ -3,9 +3,7 @@
 use nowait_sys::Errno;
 pub use nowait_terminal::{Failure, Result};
 
-/// Adds the action that failed to an error of the operating system.
 pub trait Context<T> {
-    /// Turns an error into "WHAT: error".
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -15,7 +13,6 @@ impl<T> Context<T> for std::io::Result<T> {
     }
 }
 
-/// Turns an errno into an error whose message begins with `what`.
 pub fn failed(what: &str) -> impl Fn(Errno) -> Failure + '_ {
     move |errno| Failure::new(format!("{what}: {errno}"))
 }

@@ -12,8 +12,7 @@ use crate::error::{Context, Failure, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
 
-/// Options of all jobs: fio reports reads and writes together, with the percentiles that this
-/// module parses.
+/// All jobs report reads and writes together, with the percentiles that `sample` parses.
 const OPTIONS: [&str; 6] = [
     "--output-format=json",
     "--eta=never",
@@ -26,10 +25,6 @@ const OPTIONS: [&str; 6] = [
 /// The time that a run may take beyond its runtime: start-up, and waiting for requests in flight.
 const GRACE: Duration = Duration::from_mins(2);
 
-/// Returns the version of a fio, such as `fio-3.33`.
-///
-/// # Errors
-/// The program cannot be started.
 pub fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| {
         let name = program.display();
@@ -41,8 +36,7 @@ pub fn version(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Makes a command that inherits no variable of nowait, no LD_PRELOAD and no LD_LIBRARY_PATH. The
-/// caller adds the jobs.
+/// The caller adds the jobs. The command inherits no variable that could change the subject.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);
@@ -50,10 +44,6 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs a command to its end. Returns the figures of its jobs, and the resources that it used.
-///
-/// # Errors
-/// fio fails, or its output cannot be parsed.
 pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usage)> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     command.arg(format!("--output={}", output.path().display()));
@@ -72,10 +62,6 @@ pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usa
     Ok((parsed?, finished.usage))
 }
 
-/// Like [`run`], but returns only the figures of the first job.
-///
-/// # Errors
-/// The errors of [`run`].
 pub fn run_one(command: &mut Command, runtime: Duration) -> Result<(Parsed, Usage)> {
     let (jobs, usage) = run(command, runtime)?;
     let first = jobs.into_iter().next();
@@ -90,7 +76,7 @@ struct Output {
 #[derive(Deserialize)]
 struct JobOutput {
     error: i32,
-    /// Reads and writes together (`--unified_rw_reporting=mixed`): percentiles cannot be added.
+    /// Reads and writes together, because percentiles cannot be added.
     mixed: Direction,
 }
 
@@ -113,28 +99,21 @@ struct Latency {
 }
 
 impl Latency {
-    /// Returns a percentile in microseconds. `name` is as fio writes it, such as `99.900000`.
+    /// `name` is as fio writes it, such as `99.900000`.
     fn percentile_us(&self, name: &str) -> Result<f64> {
         let found = self.percentile.get(name).map(|ns| ns / 1e3);
         found.ok_or_else(|| Failure::new(format!("fio reports no percentile {name}")))
     }
 }
 
-/// The figures of one job.
 #[derive(Debug, PartialEq)]
 pub struct Parsed {
     pub sample: Sample,
-    /// Requests completed.
     pub ios: f64,
-    /// Bytes moved.
     pub bytes: f64,
 }
 
-/// Parses the JSON of a run, with its jobs in the order of the command line. Skips lines before the
-/// JSON.
-///
-/// # Errors
-/// There is no JSON, it has another shape, or a job failed or completed no request.
+/// Returns the jobs in the order of the command line. Skips lines before the JSON.
 fn parse_jobs(text: &str) -> Result<Vec<Parsed>> {
     let start = text.find("{\n").ok_or_else(|| Failure::new("fio wrote no JSON"))?;
     let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);

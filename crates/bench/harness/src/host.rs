@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::memory;
 
-/// The machine of a measurement. No field names the machine or its user.
+/// No field names the machine or its user.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
     pub kernel: String,
@@ -20,29 +20,23 @@ pub struct Host {
     /// The frequency governor of the first core, or a text which says that none is visible.
     pub governor: String,
     pub memory_bytes: u64,
-    /// Type and options of the file system under test.
     pub filesystem: String,
     pub device: String,
     pub fio: String,
-    /// Seconds since 1970.
     pub unix_time_s: u64,
-    /// The state of the machine at the time `unix_time_s`.
     pub state: State,
 }
 
-/// The load and the memory of a machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct State {
     /// Load average of the last minute: processes that ran or waited for a disk.
     pub load: f64,
     pub available_bytes: u64,
     pub page_cache_bytes: u64,
-    /// Bytes of the page cache that are not yet written back.
     pub dirty_bytes: u64,
 }
 
 impl Host {
-    /// Describes the machine and the file system that holds `folder`.
     pub fn describe(folder: &Path, fio_version: &str) -> Self {
         Self {
             kernel: line_of("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
@@ -79,20 +73,17 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// Returns the first line of a file; `None` if it is empty.
 fn line_of(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.lines().next()?.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
-/// Returns the value of the first line `name : value` of a file.
 fn field_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
     value.map(|(_, value)| value.trim().to_owned())
 }
 
-/// Returns type and options of the mount that holds a folder.
 fn filesystem_of(folder: &Path) -> Option<String> {
     let mut findmnt = Command::new("findmnt");
     findmnt.args(["--noheadings", "--output=FSTYPE,VFS-OPTIONS", "--target"]).arg(folder);
@@ -101,7 +92,6 @@ fn filesystem_of(folder: &Path) -> Option<String> {
     Some(format!("{kind} ({})", options.trim()))
 }
 
-/// Describes the block device under a folder: its name, model and queue.
 fn device_of(folder: &Path) -> Option<String> {
     let device = fs::metadata(folder).ok()?.st_dev();
     let (major, minor) = (libc::major(device), libc::minor(device));

@@ -10,14 +10,14 @@ use crate::error::{Failure, Result};
 /// Only the signal handler sets this. It is a static because signals belong to the process.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The end of the time that the user gave. A process makes only one measurement.
+/// A process makes only one measurement, so it has at most one deadline.
 static DEADLINE: OnceLock<Instant> = OnceLock::new();
 
 extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on, records SIGINT and SIGTERM, which would otherwise end the process.
+/// Records SIGINT and SIGTERM, which would otherwise end the process.
 pub fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler = note as extern "C" fn(libc::c_int);
@@ -26,15 +26,13 @@ pub fn install() {
     }
 }
 
-/// Makes the measurement stop after the time `budget`, if there is one. Only the first call with a
-/// time counts.
+/// Only the first call with a time counts.
 pub fn stop_after(budget: Option<Duration>) {
     if let Some(deadline) = budget.and_then(|budget| Instant::now().checked_add(budget)) {
         DEADLINE.get_or_init(|| deadline);
     }
 }
 
-/// Returns `true` if the user has asked to stop, or the time is over.
 pub fn happened() -> bool {
     INTERRUPTED.load(Ordering::Relaxed) || is_late()
 }
@@ -43,12 +41,10 @@ fn is_late() -> bool {
     DEADLINE.get().is_some_and(|deadline| Instant::now() >= *deadline)
 }
 
-/// Returns the reason to stop, if there is one.
 pub(crate) fn reason() -> Option<&'static str> {
     happened().then(|| if is_late() { "--budget is over" } else { "interrupted" })
 }
 
-/// Fails if the user has asked to stop, or the time is over.
 pub fn check() -> Result<()> {
     reason().map_or(Ok(()), |why| {
         Err(Failure::new(format!(

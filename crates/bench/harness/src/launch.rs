@@ -18,22 +18,17 @@ use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::usage::Used;
 
-/// The time between two checks if the child has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The resources of a process and all its threads, including the kernel's workers for `io_uring`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
-    /// User and system time, in microseconds.
     pub cpu_us: f64,
-    /// Voluntary and involuntary context switches.
     pub switches: f64,
-    /// Time from start to end, in microseconds.
     pub wall_us: f64,
     /// Processor time that everything else used during the run, in microseconds.
     pub other_us: f64,
-    /// Largest resident memory; at least the memory of this program, from which the child was
-    /// forked.
+    /// At least the memory of this program, from which the child was forked.
     pub rss_bytes_max: f64,
     /// Bytes that the kernel read from disks for the process, including readahead.
     pub disk_read_bytes: f64,
@@ -42,8 +37,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds the peak memory of the process, and the growth of the page cache, to the figures of its
-    /// run.
     pub fn memory(&self, sample: &mut Sample) {
         sample.insert(Metric::RssBytesMax, self.rss_bytes_max);
         sample.insert(Metric::PageCacheGrowthBytes, self.cache_growth_bytes);
@@ -53,13 +46,11 @@ impl Usage {
 pub struct Finished {
     pub status: ExitStatus,
     pub usage: Usage,
-    /// The standard output of the program; `stderr`: its standard error.
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Removes the variables of nowait, LD_PRELOAD and LD_LIBRARY_PATH from the environment of a
-/// command: an inherited variable could change one subject into another.
+/// An inherited variable could change one subject into another.
 pub fn inherit_nothing_of_ours(command: &mut Command) {
     let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
@@ -67,16 +58,11 @@ pub fn inherit_nothing_of_ours(command: &mut Command) {
     }
 }
 
-/// Returns `true` if a variable of the environment chooses the library of a program, or the
-/// library's settings.
 fn is_ours(name: &str) -> bool {
     name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
 
 /// Runs a command to its end; kills it after `limit`, or if the user asks to stop.
-///
-/// # Errors
-/// The program cannot be started, ran past `limit`, or the user asked to stop.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let program = command.get_program().to_string_lossy().into_owned();
     let what = || "temporary file".to_owned();
@@ -113,11 +99,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     Ok(Finished { status, usage, stdout, stderr })
 }
 
-/// Runs a command. Fails if the command fails.
-///
-/// # Errors
-/// The command cannot be started, runs past `limit`, or fails; the message has the first line of
-/// its standard error.
+/// If the command fails, the error has the first line of the command's standard error.
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     let finished = run(command, limit)?;
     if finished.status.success() {
@@ -128,21 +110,16 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     Err(Failure::new(format!("{name} {}: {line}", finished.status)))
 }
 
-/// Runs a command, and parses its standard output as JSON. Fails if the command fails.
-///
-/// # Errors
-/// The errors of [`succeed`], or the output is not the expected JSON.
 pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Result<T> {
     let finished = succeed(command, limit)?;
     serde_json::from_str(&finished.stdout).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Returns the first line of a text that is not blank, or `and said nothing` if there is none.
 pub fn first_line(text: &str) -> &str {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
 }
 
-/// Returns a message if a program cannot be started; tries it with `--version`.
+/// Returns a message if the program cannot be started.
 pub fn lack(program: &Path) -> Option<String> {
     let there = Command::new(program).arg("--version").output().is_ok();
     (!there).then(|| format!("{} is not installed", program.display()))
@@ -176,9 +153,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
     }
 }
 
-/// Returns the processor time the whole machine has spent busy, steal included, in microseconds.
-///
-/// Returns zero if /proc/stat cannot be read: then no other work is counted.
+/// Counts steal, too. Returns zero if /proc/stat cannot be read: then no other work is counted.
 fn busy_us() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // SAFETY: sysconf reads no memory of this program.
@@ -186,12 +161,10 @@ fn busy_us() -> f64 {
     busy_ticks(&stat) * 1e6 / (ticks_per_s.max(1) as f64)
 }
 
-/// Sums user, nice, system, irq, softirq and steal of the first line of `/proc/stat`.
 fn busy_ticks(stat: &str) -> f64 {
     let first = stat.lines().next().unwrap_or_default();
     let fields: Vec<f64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
-    // The fields: user nice system [idle iowait] irq softirq steal. The time of guests is part of
-    // user.
+    // The fields: user nice system [idle iowait] irq softirq steal. User includes guests.
     fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, t)| t).sum()
 }
 

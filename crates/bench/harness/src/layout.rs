@@ -1,8 +1,8 @@
 //! The files of the cases. The harness checks for free space before it writes a file, writes all
-//! blocks, and removes the files at the end.
+//! blocks, and removes the files at the end unless the user keeps them.
 //!
-//! A read of a hole does not reach the disk, so a file is written once, with bytes that do
-//! not compress, before it is read. Cold cases of one file share it. It is larger than the part
+//! A read of a hole does not reach the disk, so the harness writes each file once, with bytes that
+//! do not compress, before runs read it. Cold cases share one file, which is larger than the part
 //! that a run reads: a buffered fio job visits each block once before any block again, so no read
 //! finds a page of an earlier read.
 
@@ -18,7 +18,6 @@ use crate::interrupt;
 use crate::pattern;
 use crate::units;
 
-/// The number of bytes of one write.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// `f_type` of tmpfs, from statfs(2).
@@ -27,10 +26,9 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// The number of bytes that must be left on the file system, so that a file does not fill it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// The advice if there is too little space.
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// The number of places that are checked, to distinguish a test file from a file of the user.
+/// [`holds_pattern`] distinguishes a test file from a file of the user by so many places.
 const PLACES: u64 = 64;
 
 /// A test file. Dropping this value removes the file, unless `keep` is set.
@@ -41,7 +39,7 @@ pub struct TestFile {
 }
 
 impl TestFile {
-    /// Makes the value for a path. A file may exist there; this function does not touch it.
+    /// Does not touch a file that exists at the path.
     pub fn new(path: PathBuf, keep: bool) -> Self {
         Self { path, keep }
     }
@@ -50,14 +48,8 @@ impl TestFile {
         &self.path
     }
 
-    /// Writes the file, unless a file of at least this size and without holes exists there. Calls
-    /// `progress` with the number of bytes that have been written so far.
-    ///
-    /// Before writing, checks that there is space for the file and for `spare_bytes` more. Returns
-    /// the size of the file, which is smaller than requested if `more` returned `false`.
-    ///
-    /// # Errors
-    /// There is not enough space, a write fails, or the user asked to stop.
+    /// Keeps a file of at least this size without holes. Before writing, checks that there is space
+    /// for the file and for `spare_bytes` more. Returns a smaller size if `more` returned `false`.
     pub fn lay_out(
         &self,
         size_bytes: u64,
@@ -77,7 +69,6 @@ impl TestFile {
         Ok(written)
     }
 
-    /// Removes the file. If `hole_bytes` is not zero, makes a file of that size that is one hole.
     pub fn make_fresh(&self, hole_bytes: u64) -> Result<()> {
         let _ = fs::remove_file(&self.path);
         if hole_bytes > 0 {
@@ -88,11 +79,6 @@ impl TestFile {
     }
 }
 
-/// Writes up to `size_bytes` of the pattern, as long as `more` returns `true`. Returns the number
-/// of bytes written.
-///
-/// # Errors
-/// A write failed, or the user asked to stop before all bytes were written.
 fn write(
     file: &mut File,
     size_bytes: u64,
@@ -112,10 +98,6 @@ fn write(
     Ok(written)
 }
 
-/// Writes the first `size_bytes` of the pattern over the beginning of a device.
-///
-/// # Errors
-/// A write failed, or the user asked to stop.
 pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Result<()> {
     let what = || "write the device".to_owned();
     file.rewind().context(what)?;
@@ -126,7 +108,6 @@ pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Re
 impl Drop for TestFile {
     fn drop(&mut self) {
         if !self.keep {
-            // The file may have been removed already.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -146,13 +127,11 @@ pub fn holds_pattern(path: &Path, base: u64, len: u64) -> bool {
         })
 }
 
-/// Returns `true` if a file has at least the wanted size, and no holes.
 fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
 }
 
-/// Fails if the file system of `path` has no room for `needed_bytes` and a reserve.
 pub fn check_space(path: &Path, needed_bytes: u64) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let free = free_bytes(folder)?;
@@ -168,19 +147,16 @@ pub fn check_space(path: &Path, needed_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of bytes that an unprivileged user may still write.
 fn free_bytes(folder: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(folder).map_err(std::io::Error::from);
     let stat = stat.context(|| format!("statvfs {}", folder.display()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Returns `true` if a folder lies in memory (tmpfs).
 pub fn is_tmpfs(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC)
 }
 
-/// Makes a temporary folder in `folder`. Makes `folder` if it is missing.
 pub fn scratch_in(folder: &Path) -> Result<TempDir> {
     fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
     tempfile::tempdir_in(folder).context(|| format!("write in {}", folder.display()))

@@ -16,7 +16,6 @@ use crate::verdict::{self, Judged};
 /// Fields of the JSON that describe the conditions of a measurement.
 pub type Params = Map<String, Value>;
 
-/// Returns the fields of a JSON object; none for another JSON value.
 fn fields(value: Value) -> Params {
     match value {
         Value::Object(fields) => fields,
@@ -24,30 +23,24 @@ fn fields(value: Value) -> Params {
     }
 }
 
-/// All runs of one case.
 #[derive(Debug, Clone)]
 pub struct CaseResults {
     pub case: Case<()>,
     pub runs: Runs,
     /// The conditions of the runs, as text for the terminal; may be empty.
     pub how: String,
-    /// The conditions of the runs, for the JSON.
     pub params: Params,
 }
 
-/// A finished measurement, or the finished part of an interrupted one.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     pub workload: &'static str,
     pub host: Host,
-    /// The conditions of all cases.
     pub params: Params,
     pub cases: Vec<CaseResults>,
-    /// The pairs of subjects that are compared.
     pub pairs: Pairs,
-    /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
-    /// Runs that failed, with the reasons. All other runs were measured.
+    /// Cases and subjects of cases that failed, with the reasons.
     pub failed: Vec<String>,
     /// The text on the terminal before the tables, and the text after the targets; may be empty.
     pub words: (String, &'static str),
@@ -81,13 +74,11 @@ impl Pairs {
 }
 
 impl CaseResults {
-    /// Makes the results of a case from its runs; `params` are for the JSON.
     pub fn new<J>(case: &Case<J>, runs: Runs, params: Value) -> Self {
         let (case, how) = (case.without_jobs(), String::new());
         Self { case, runs, how, params: fields(params) }
     }
 
-    /// Judges every target of the case.
     pub fn judged(&self) -> impl Iterator<Item = (&'static str, Judged)> + '_ {
         let judge = |target: &Target| (self.case.name, target.judge(&self.runs));
         self.case.targets.iter().map(judge)
@@ -120,7 +111,6 @@ impl CaseResults {
 }
 
 impl Measurement {
-    /// Makes a measurement in which each subject is compared with the first one of its case.
     pub fn new(workload: &'static str, host: Host, params: Value, cases: Vec<CaseResults>) -> Self {
         Self {
             workload,
@@ -140,24 +130,20 @@ impl Measurement {
         verdict::count(judged.map(|(_, judged)| judged))
     }
 
-    /// Returns a message with the number of targets met beyond the noise, unless all are met.
     pub fn unmet(&self) -> Option<String> {
         let (met, all) = self.met();
         (met < all).then(|| format!("{met} of {all} targets are met beyond the noise"))
     }
 
-    /// Returns the text with every case, the targets and the notes.
     pub fn text(&self) -> String {
         let (before, behind) = &self.words;
         let mut text = before.clone();
         self.cases.iter().for_each(|case| text += &case.text());
         text += &table::targets(self.cases.iter().flat_map(CaseResults::judged));
-        // Writing to a string cannot fail.
         let _ = write!(text, "{behind}{}", table::notes(&self.notes));
         text
     }
 
-    /// Returns the measurement as JSON.
     pub fn json(&self) -> Result<String> {
         let mut params = self.params.clone();
         let subjects = self.cases.iter().flat_map(|case| {
@@ -199,11 +185,7 @@ impl Measurement {
         }))
     }
 
-    /// Writes the requested reports.
-    ///
-    /// # Errors
-    /// A report cannot be written, the user asked to stop, or runs failed. In the last two cases
-    /// the reports have been written, with the runs that succeeded.
+    /// Writes the reports. Then fails if the user asked to stop, or if a run failed.
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

@@ -2,12 +2,11 @@
 
 use std::fs;
 
-/// Returns a field of `/proc/meminfo` in bytes; zero if it is missing.
+/// Returns zero if `/proc/meminfo` has no such field.
 pub fn field_bytes(name: &str) -> u64 {
     bytes_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), name)
 }
 
-/// Returns the size of the machine's page cache in bytes.
 pub fn page_cache_bytes() -> f64 {
     field_bytes("Cached") as f64
 }
@@ -18,12 +17,10 @@ pub fn forget_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Returns the peak resident size of this process in bytes since [`forget_peak`].
 pub fn peak_bytes() -> f64 {
     bytes_of(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM") as f64
 }
 
-/// Finds a line such as `Cached: 1024 kB`, and returns its value in bytes; zero if there is none.
 fn bytes_of(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let kib = value.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());

@@ -11,14 +11,12 @@ use self::Better::{Less, More, Neither};
 macro_rules! metrics {
     ($($(#[$about:meta])+ $name:ident = $json:literal, $unit:literal, $label:literal,
        $better:ident;)+) => {
-        /// One figure of one run.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Metric {
             $($(#[$about])+ $name,)+
         }
 
         impl Metric {
-            /// Every metric, in the order of the report.
             pub const ALL: [Self; ROWS.len()] = [$(Self::$name,)+];
         }
 
@@ -29,8 +27,7 @@ macro_rules! metrics {
 metrics! {
     /// Requests completed per second.
     Iops = "iops", "1/s", "IOPS", More;
-    /// Requests completed per second of processor time, which does not depend on the load by other
-    /// programs.
+    /// Requests completed per second of processor time.
     IopsPerCore = "iops_per_core", "1/s", "IOPS a core", More;
     /// Bytes moved per second.
     BytesPerS = "bytes_per_s", "B/s", "throughput", More;
@@ -44,9 +41,9 @@ metrics! {
     TransactionsPerS = "transactions_per_s", "1/s", "transactions", More;
     /// The share of the written pages that cleaners wrote, in percent.
     WrittenByCleaners = "written_by_cleaners_percent", "%", "written by cleaners", More;
-    /// Mean time from the prepared request to the return of `io_submit`.
+    /// Mean time of a call that submits.
     SubmitUsMean = "submit_us_mean", "us", "submit mean", Less;
-    /// Median time from the prepared request to the return of `io_submit`.
+    /// Median time of a call that submits.
     SubmitUsP50 = "submit_us_p50", "us", "submit p50", Less;
     /// 99 % of the calls that submit were shorter.
     SubmitUsP99 = "submit_us_p99", "us", "submit p99", Less;
@@ -62,17 +59,17 @@ metrics! {
     SubmitWriteUsMean = "submit_write_us_mean", "us", "submit of a write", Less;
     /// How often the submitting thread slept inside the calls that submit, in the whole run.
     SubmitSleeps = "submit_sleeps", "1", "sleeps in submit", Less;
-    /// Median time from the return of `io_submit` to the completion.
+    /// Median time of a request. fio leaves out the call that submits it.
     LatencyUsP50 = "latency_us_p50", "us", "latency p50", Less;
-    /// 90 % of the completions were faster.
+    /// 90 % of the requests took less time.
     LatencyUsP90 = "latency_us_p90", "us", "latency p90", Less;
-    /// 99 % of the completions were faster.
+    /// 99 % of the requests took less time.
     LatencyUsP99 = "latency_us_p99", "us", "latency p99", Less;
-    /// 99.9 % of the completions were faster.
+    /// 99.9 % of the requests took less time.
     LatencyUsP999 = "latency_us_p999", "us", "latency p99.9", Less;
-    /// 99.99 % of the completions were faster.
+    /// 99.99 % of the requests took less time.
     LatencyUsP9999 = "latency_us_p9999", "us", "latency p99.99", Less;
-    /// The slowest completion.
+    /// The time of the slowest request.
     LatencyUsMax = "latency_us_max", "us", "latency max", Less;
     /// The median of the hold-ups: times in which a program can do nothing else, inside a call that
     /// should return at once, or between two turns of its event loop.
@@ -89,8 +86,7 @@ metrics! {
     LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
     /// The longest delay of a thread of an interpreter that wakes each millisecond.
     LateUsMax = "late_us_max", "us", "thread late max", Less;
-    /// User and system time of the whole process for each request, including the library and kernel
-    /// workers.
+    /// User and system time for each request, with the kernel's workers.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// User and system time for each operation of the program, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;
@@ -118,27 +114,21 @@ metrics! {
     DiskReadPerByte = "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither;
     /// Runs with wrong data.
     VerifyErrors = "verify_errors", "1", "verify errors", Less;
-    /// Processor time that everything else used during the run: other programs, kernel threads,
-    /// steal.
+    /// Processor time that everything else used during the run, with kernel threads and steal.
     OtherBusyCores = "other_busy_cores", "cores", "other work", Neither;
 }
 
-/// Which figures of a metric are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// Larger figures.
     More,
-    /// Smaller figures.
     Less,
     /// Neither: the figure describes the run.
     Neither,
 }
 
-/// The figures of one run.
 pub type Sample = BTreeMap<Metric, f64>;
 
-/// A metric, its name and unit in the JSON, its name in tables, and which figures are better.
 type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 impl Metric {
@@ -146,17 +136,14 @@ impl Metric {
         ROWS[self as usize]
     }
 
-    /// Returns the name used in the JSON.
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// Returns the unit used in the JSON.
     pub fn unit(self) -> &'static str {
         self.row().2
     }
 
-    /// Returns the words used in tables and verdicts.
     pub fn label(self) -> &'static str {
         self.row().3
     }
@@ -166,17 +153,14 @@ impl Metric {
         if self.unit() == "1/s" { "/s" } else { "" }
     }
 
-    /// Finds a metric by its name in the JSON.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// Returns which figures of the metric are better.
     pub fn better(self) -> Better {
         self.row().4
     }
 
-    /// Returns `true` if larger figures are better.
     pub fn more_is_better(self) -> bool {
         self.better() == Better::More
     }

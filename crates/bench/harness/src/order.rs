@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::random;
 
-/// The order of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
@@ -18,20 +17,17 @@ pub enum Access {
     Sequential,
 }
 
-/// An order of visits to the blocks at the beginning of a file.
 #[derive(Debug, Clone)]
 pub struct Order {
     access: Access,
     block_bytes: u64,
     blocks: u64,
-    /// The number of bits of an index, for the permutation.
     bits: u32,
     seed: u64,
 }
 
 impl Order {
-    /// Makes an order of the whole blocks in the first `set_bytes` of a file; if there are none, of
-    /// the first block.
+    /// Takes the whole blocks in the first `set_bytes`; if there are none, the first block.
     pub fn new(access: Access, set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
         let blocks = (set_bytes / block_bytes).max(1);
         let bits = blocks.next_power_of_two().trailing_zeros().max(1);
@@ -42,7 +38,6 @@ impl Order {
         self.blocks
     }
 
-    /// Returns the offset in bytes of visit `index`.
     #[inline]
     pub fn at(&self, index: u64) -> u64 {
         let block = match self.access {
@@ -57,8 +52,7 @@ impl Order {
         block * self.block_bytes
     }
 
-    /// Follows the cycle of a permutation of at least as many numbers, until it comes to the number
-    /// of a block.
+    /// The permutation may have more numbers than there are blocks: skips those of no block.
     fn shuffled(&self, index: u64) -> u64 {
         let mut block = self.permute(index);
         while block >= self.blocks {
@@ -80,16 +74,13 @@ impl Order {
     }
 }
 
-/// Visits every block of a file once in a random order, and then all again in that order, without
-/// end.
+/// Visits every block once in a random order, then all again in that order, without end.
 pub struct Offsets {
     order: Order,
     next: u64,
 }
 
 impl Offsets {
-    /// Visits the whole blocks in the first `set_bytes` of a file; if there are none, the first
-    /// block.
     pub fn shuffled(set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
         Self { order: Order::new(Access::Random, set_bytes, block_bytes, seed), next: 0 }
     }
@@ -98,7 +89,6 @@ impl Offsets {
         self.order.blocks()
     }
 
-    /// Returns the next offset in bytes.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.next += 1;

@@ -1,28 +1,24 @@
 //! The content of test files: each word of 8 bytes is computed from its offset and from the
 //! generation that wrote it, so that the check of a read costs nearly nothing.
 
-/// The number of bytes of a word.
 const WORD: usize = size_of::<u64>();
 
 /// The distance in bytes between two words that reads check and writes stamp.
 pub const STAMP_BYTES: usize = 4096;
 
-/// Returns the word at byte `offset` of a file in generation `generation`; generation 0 is the file
-/// as laid out.
+/// Generation 0 is the file as laid out.
 pub fn word(offset: u64, generation: u32) -> u64 {
     let place = (offset / WORD as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     place ^ (place >> 29) ^ u64::from(generation).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// Fills `bytes`, which begin at byte `offset` of a file. The offset and the length are multiples
-/// of 8.
+/// The offset and the length must be multiples of 8.
 pub fn fill(offset: u64, bytes: &mut [u8]) {
     for (index, slot) in bytes.chunks_exact_mut(WORD).enumerate() {
         slot.copy_from_slice(&word(offset + (index * WORD) as u64, 0).to_le_bytes());
     }
 }
 
-/// Writes the word of the generation at the beginning of each page of `bytes`.
 pub fn stamp(offset: u64, bytes: &mut [u8], generation: u32) {
     for (index, page) in bytes.chunks_mut(STAMP_BYTES).enumerate() {
         let word = word(offset + (index * STAMP_BYTES) as u64, generation);
@@ -30,7 +26,6 @@ pub fn stamp(offset: u64, bytes: &mut [u8], generation: u32) {
     }
 }
 
-/// Returns `true` if the first word of each page of `bytes` is of this generation.
 pub fn is_stamped(offset: u64, bytes: &[u8], generation: u32) -> bool {
     bytes.chunks(STAMP_BYTES).enumerate().all(|(index, page)| {
         let expected = word(offset + (index * STAMP_BYTES) as u64, generation);
@@ -51,17 +46,14 @@ const fn inverse(odd: u64) -> u64 {
     x
 }
 
-/// Returns the generation of the first word of `bytes`, which begin at byte `offset`; `None`: the
-/// word does not belong to this place.
+/// Returns the generation of the first word; `None`: the word does not belong to this place.
 pub fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
     let found: [u8; WORD] = bytes.get(..WORD)?.try_into().ok()?;
     let rest = u64::from_le_bytes(found) ^ word(offset, 0);
     u32::try_from(rest.wrapping_mul(GENERATION_INVERSE)).ok()
 }
 
-/// Returns `true` if each page in `bytes` has the content of its place, in any generation.
-///
-/// Checks only the beginning of each page: the rest depends on the writer of the page.
+/// Checks the beginning of each page, in any generation: the rest depends on the page's writer.
 pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     let first = (offset.next_multiple_of(STAMP_BYTES as u64) - offset) as usize;
     let mut pages = bytes.get(first..).unwrap_or_default().chunks(STAMP_BYTES).enumerate();
@@ -70,8 +62,7 @@ pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     })
 }
 
-/// Returns `true` if `bytes`, which were read, are as laid out. Checks the first word of each page,
-/// and the last word of all.
+/// Checks the first word of each page, and the last word of all.
 pub fn is_laid_out(offset: u64, bytes: &[u8]) -> bool {
     let last = bytes.len() - WORD;
     is_stamped(offset, bytes, 0) && bytes[last..] == word(offset + last as u64, 0).to_le_bytes()

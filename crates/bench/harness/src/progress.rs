@@ -6,18 +6,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::units;
 
-/// The line before the first run, while the remaining time is unknown.
 const BEFORE: &str = "{wide_msg} {elapsed}";
 
-/// The line from the first run on.
 const DURING: &str = "{wide_msg} [{bar:20}] {pos}/{len}, {eta} left";
 
-/// The progress of a measurement; clones are the same bar.
+/// Clones are the same bar.
 #[derive(Clone)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Starts a bar; it draws nothing unless stderr is a terminal.
     #[allow(clippy::new_without_default, reason = "a bar appears at once")]
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
@@ -27,25 +24,22 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows the number of bytes of the test file that have been written.
     pub fn laying_out(&self, written_bytes: u64, size_bytes: u64) {
         let [written, size] = [written_bytes, size_bytes].map(|it| units::bytes(it as f64));
         self.0.set_message(format!("writing the test file: {written} of {size}"));
     }
 
-    /// Shows the remaining time of `count` runs from now on; earlier work does not count.
+    /// Shows the remaining time of the next `count` runs; earlier work does not count.
     pub fn start_runs(&self, count: usize) {
         self.0.set_length(count as u64);
         set_template(&self.0, DURING);
         self.0.reset_eta();
     }
 
-    /// Shows the name of the run that starts.
     pub fn start(&self, case: &str, subject: &str, round: usize) {
         self.0.set_message(format!("case {case}, round {}: {subject}", round + 1));
     }
 
-    /// Counts the run that was started last.
     pub fn finish_run(&self) {
         self.0.inc(1);
     }

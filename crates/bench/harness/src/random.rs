@@ -7,7 +7,6 @@ pub struct SplitMix(pub u64);
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix {
-    /// Returns the next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         let bits = at(self.0, 0);
@@ -15,7 +14,7 @@ impl SplitMix {
         bits
     }
 
-    /// Returns an index below `bound`, which must not be zero.
+    /// `bound` must not be zero.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -10,11 +10,7 @@ use crate::metric::Sample;
 use crate::progress::Progress;
 use crate::runs::Runs;
 
-/// Runs every subject of all cases once in each round, and returns the runs of each case.
-///
-/// `run` makes one run; if it returns no sample, the subject has no figures in this round. After
-/// Ctrl-C, the result has only the earlier runs: the runner drops the current run even if it
-/// succeeded, because its programs got the signal, too.
+/// After Ctrl-C, drops the current run even if it succeeded: its programs got the signal, too.
 pub fn measure<J>(
     progress: &Progress,
     cases: &[Case<J>],

@@ -16,22 +16,18 @@ impl FromIterator<(&'static str, Vec<Sample>)> for Runs {
     }
 }
 
-/// A figure of a subject.
 pub type Figure<'a> = (&'a str, Metric);
 
 impl Runs {
-    /// Makes an entry without runs for each subject of a case.
     pub fn none<J>(case: &Case<J>) -> Self {
         case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect()
     }
 
-    /// Returns the names of the subjects, including those without runs.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.0.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the figures of a subject, one for each run; `None` if the subject has no runs, or a
-    /// run without the metric.
+    /// `None`: the subject has no runs, or a run without the metric.
     pub fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
         let (_, samples) = self.0.iter().find(|(name, _)| *name == subject)?;
         let figures: Option<Vec<f64>> =
@@ -39,7 +35,6 @@ impl Runs {
         figures.filter(|figures| !figures.is_empty())
     }
 
-    /// Summarizes the figures of a subject.
     pub fn summary(&self, subject: &str, metric: Metric) -> Option<Summary> {
         stats::summarize(&self.figures(subject, metric)?)
     }
@@ -49,13 +44,11 @@ impl Runs {
         stats::ratio(&self.figures(a.0, a.1)?, &self.figures(b.0, b.1)?)
     }
 
-    /// Returns the figures of a subject divided by `whole`.
     pub fn share(&self, metric: Metric, whole: f64, subject: &str) -> Option<Ratio> {
         let figures = self.figures(subject, metric)?;
         stats::ratio(&vec![whole; figures.len()], &figures)
     }
 
-    /// Returns the figures of each subject, for each metric that all its runs have, as JSON.
     pub fn rows(&self, case: &str) -> Vec<Value> {
         let row = |name: &str, metric: Metric| {
             let runs = self.figures(name, metric)?;
@@ -71,8 +64,7 @@ impl Runs {
         self.names().flat_map(of).collect()
     }
 
-    /// Returns the ratios of each pair, for the JSON: the figure of the second subject divided by
-    /// that of the first.
+    /// A ratio is the figure of the second subject of a pair, divided by the figure of the first.
     pub fn ratio_rows(&self, case: &str, pairs: &[(&str, &str)]) -> Vec<Value> {
         let row = |a: &str, b: &str, metric: Metric| {
             let Ratio { median, low, high, rounds } = self.ratio((a, metric), (b, metric))?;
@@ -87,19 +79,16 @@ impl Runs {
         pairs.iter().flat_map(of).collect()
     }
 
-    /// Adds a run of the subject with the number `index`.
     pub fn push(&mut self, index: usize, sample: Sample) {
         self.0[index].1.push(sample);
     }
 
-    /// Keeps only the subjects that have runs and that `wanted` accepts.
     #[must_use]
     pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
         let runs = self.0.into_iter();
         runs.filter(|(name, samples)| !samples.is_empty() && wanted(name)).collect()
     }
 
-    /// Returns `true` if there are no subjects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -17,7 +17,6 @@ fn filter() -> BpfProgram {
     filter.try_into().expect("a short program")
 }
 
-/// Makes the child install the filter before it executes the program.
 pub fn forbid_uring(command: &mut Command) {
     let program = filter();
     let install =

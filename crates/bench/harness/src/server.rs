@@ -13,11 +13,9 @@ use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::launch::{self, Usage};
 
-/// The time limit for the end of a server that is dropped.
 const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the path of `nowait-serve` beside this program, or else its name, to be found by PATH.
 pub fn nowait_serve() -> PathBuf {
     const NAME: &str = "nowait-serve";
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(NAME));
@@ -35,11 +33,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program, and waits until `is_there` returns `true`.
-    ///
-    /// # Errors
-    /// The program cannot be started, ends, or does not serve within `patience`, and the message
-    /// has the last line of its standard error; or the user asked to stop.
     pub fn start(
         command: &mut Command,
         patience: Duration,
@@ -68,47 +61,31 @@ impl Server {
         Ok(server)
     }
 
-    /// Like [`Server::start`], for a server that listens at `socket`. Before, removes a socket that
-    /// an earlier server left there.
-    ///
-    /// # Errors
-    /// The errors of [`Server::start`].
     pub fn listening(command: &mut Command, patience: Duration, socket: &Path) -> Result<Self> {
         let _ = fs::remove_file(socket);
         Self::start(command, patience, || UnixStream::connect(socket).is_ok())
     }
 
-    /// Returns the process ID of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the text that the server has written to its standard error.
     pub fn words(&self) -> String {
         fs::read_to_string(self.stderr.path()).unwrap_or_default()
     }
 
-    /// Returns the last line of the server's standard error that is not blank, or `it said
-    /// nothing`.
     pub fn last_words(&self) -> String {
         let text = self.words();
         let last = text.lines().rfind(|line| !line.trim().is_empty());
         last.unwrap_or("it said nothing").to_owned()
     }
 
-    /// Ends the server by SIGTERM. Returns the resources that the server has used since its start,
-    /// including those of its ended threads.
-    ///
-    /// # Errors
-    /// The program does not end within `patience`.
+    /// Returns the resources that the server has used since its start, with its ended threads.
     pub fn stop(mut self, patience: Duration) -> Result<Usage> {
         self.end(patience)
     }
 
-    /// Kills the server, and returns when it has ended.
-    ///
-    /// # Errors
-    /// The program has ended before, or cannot be killed.
+    /// Fails if the server has ended before.
     pub fn kill(mut self) -> Result<()> {
         let name = self.name.clone();
         let ended = self.child.try_wait().context(|| format!("wait for {name}"))?;

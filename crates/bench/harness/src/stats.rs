@@ -6,10 +6,8 @@
 
 use crate::random::SplitMix;
 
-/// How many resamples are drawn for an interval.
 const RESAMPLES: usize = 4000;
 
-/// A summary of the runs of one subject.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     pub median: f64,
@@ -25,11 +23,9 @@ pub struct Ratio {
     pub median: f64,
     pub low: f64,
     pub high: f64,
-    /// The ratios of the rounds.
     pub rounds: Vec<f64>,
 }
 
-/// Returns the median; `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     median_in_place(&mut sorted)
@@ -43,7 +39,6 @@ pub fn percentile(values: &[f64], part: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// Sorts the values and returns their median.
 fn median_in_place(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -54,7 +49,6 @@ fn median_in_place(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Summarizes runs; `None` if there are none.
 pub fn summarize(runs: &[f64]) -> Option<Summary> {
     let center = median(runs)?;
     let deviations: Vec<f64> = runs.iter().map(|run| (run - center).abs()).collect();
@@ -77,7 +71,6 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: center, low, high, rounds })
 }
 
-/// The comparison of the runs of two measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unpaired {
     /// The median of `b` divided by that of `a`, with its interval; `None` if a resampled median of
@@ -87,12 +80,9 @@ pub struct Unpaired {
     pub difference: (f64, f64),
 }
 
-/// Compares runs that share no rounds; `None` if either side is empty.
-///
-/// Each side is resampled by itself, so the interval covers the noise within each side. It does not
-/// cover a change between the two measurements that affects all runs alike, such as a disk's
-/// neighbours. `rounds` of the ratio has as many entries as the shorter side; their values have no
-/// meaning.
+/// `None`: a side is empty. The interval covers the noise within each side. It does not cover a
+/// change between the measurements, such as a disk's neighbours. The ratio's `rounds` have no
+/// meaning; only their number has.
 pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     let center = median(b)? / median(a)?;
     let mut random = SplitMix(0x636f_6d70_6172_6521);
@@ -113,10 +103,8 @@ pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     Some(Unpaired { ratio, difference: interval(&mut differences) })
 }
 
-/// Returns the interval of the middle 95 % of the resampled medians of `values`, which must not be
-/// empty.
-///
-/// The generator starts from a constant, so that a report can be computed again.
+/// `values` must not be empty. The generator starts from a constant, so that a report can be
+/// computed again.
 fn bootstrap(values: &[f64]) -> (f64, f64) {
     let mut random = SplitMix(0x006e_6f77_6169_7421);
     let mut drawn = vec![0.0; values.len()];
@@ -130,7 +118,6 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
     interval(&mut medians)
 }
 
-/// Sorts [`RESAMPLES`] values, and returns the ends of the middle 95 % of them.
 fn interval(resampled: &mut [f64]) -> (f64, f64) {
     resampled.sort_unstable_by(f64::total_cmp);
     let tail = RESAMPLES / 40; // 2.5 % on either side

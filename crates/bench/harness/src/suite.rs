@@ -37,35 +37,23 @@ const PUBLISHED_S: f64 = 5.0;
 pub trait Suite {
     type Job: Clone;
 
-    /// Returns `true` to measure each case to its end before the next one begins, on files of its
-    /// own.
+    /// `true`: each case is measured to its end before the next one begins, on files of its own.
     fn is_case_by_case(&self) -> bool {
         false
     }
 
-    /// Prepares the files and tools that all runs share, and removes the cases and subjects that
-    /// cannot run here.
-    ///
-    /// # Errors
-    /// Nothing can be measured.
+    /// Prepares what all runs share, and removes what cannot run here. Fails if nothing is left.
     fn prepare(&mut self, cases: &mut Vec<Case<Self::Job>>, session: &mut Session) -> Result<()>;
 
     /// Prepares the runs of a case. If cases are not measured one by one, this is called only once,
-    /// with the first case.
-    ///
-    /// # Errors
-    /// The case cannot be measured; other cases can.
+    /// with the first case. After a failure, the other cases are measured.
     fn begin(&mut self, _case: &Case<Self::Job>, _session: &mut Session) -> Result<()> {
         Ok(())
     }
 
-    /// Makes one run. All subjects of a round have the same `it.round`.
-    ///
-    /// # Errors
-    /// The run failed. Wrong usage means that the subject works in no case on this machine.
+    /// A failure of wrong usage means that the subject works in no case on this machine.
     fn run(&mut self, it: Run<'_, Self::Job>, session: &mut Session) -> Result<Sample>;
 
-    /// Makes the results of a case from its runs.
     fn results(
         &mut self,
         case: &Case<Self::Job>,
@@ -75,21 +63,17 @@ pub trait Suite {
         CaseResults { how: session.how(), ..CaseResults::new(case, runs, Value::Null) }
     }
 
-    /// Returns the description of all runs, at the end.
     fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description;
 
-    /// Returns the text to print.
     fn text(&self, measurement: &Measurement) -> String {
         measurement.text()
     }
 
-    /// Returns the reason why `--check` fails; `None` if it does not fail.
     fn lost(&self, measurement: &Measurement) -> Option<String> {
         measurement.unmet()
     }
 }
 
-/// The input of one run.
 pub struct Run<'a, J> {
     pub case: &'a Case<J>,
     pub subject: &'a Subject<J>,
@@ -97,30 +81,23 @@ pub struct Run<'a, J> {
 }
 
 impl<J> Run<'_, J> {
-    /// Returns a number that all runs of a round have in common, and runs of other rounds do not
-    /// have.
+    /// Returns a number that all runs of a round share, and that no other round has.
     pub fn seed(&self) -> u64 {
         self.round as u64 + 1
     }
 }
 
-/// The description of all runs of a suite.
 pub struct Description {
     pub workload: &'static str,
-    /// The folder of the file system under test.
     pub folder: PathBuf,
-    /// The version of fio, if the suite uses fio.
     pub fio: String,
     /// Fields of the JSON besides rounds, runtime and size.
     pub params: Value,
     pub pairs: Pairs,
-    /// The text before the tables, and the text after the targets.
     pub words: (String, &'static str),
 }
 
 impl Description {
-    /// Describes a suite without fio in which subjects are compared with the first one of their
-    /// case.
     pub fn new(workload: &'static str, folder: impl Into<PathBuf>, params: Value) -> Self {
         let (fio, pairs) = ("not used".to_owned(), Pairs::WithFirst);
         Self { workload, folder: folder.into(), fio, params, pairs, words: (String::new(), "") }
@@ -130,15 +107,12 @@ impl Description {
 /// A case, one of its subjects that was left out, and the reason.
 pub type LeftOut<L> = (&'static str, &'static str, L);
 
-/// A measurement in progress.
 pub struct Session {
     pub extent: Extent,
     pub progress: Progress,
-    /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
-    /// Runs that failed, by case and subject. They are not repeated.
+    /// Failed runs by case and subject; later rounds do not repeat them.
     pub failed: BTreeMap<(&'static str, &'static str), String>,
-    /// Subjects that do not work on this machine, with the reasons.
     unusable: BTreeMap<&'static str, String>,
 }
 
@@ -156,26 +130,20 @@ impl Session {
         quick
     }
 
-    /// Returns a sentence with the number of rounds, the time of a run, and the size of the data.
     pub fn how(&self) -> String {
         let Extent { rounds, runtime, size_bytes } = self.extent;
         let (seconds, size) = (units::digits(runtime.as_secs_f64()), size_bytes as f64);
         format!("{rounds} rounds of {seconds} s on {}.", units::bytes(size))
     }
 
-    /// Writes a test file of the size of the measurement, unless it exists.
-    ///
-    /// # Errors
-    /// There is no space, the write fails, or the user asked to stop.
     pub fn lay_out(&self, file: &TestFile) -> Result<()> {
         let size_bytes = self.extent.size_bytes;
         let laid_out = |written| self.progress.laying_out(written, size_bytes);
         file.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
     }
 
-    /// Leaves out the subjects that lack something, the cases whose subjects all do, and the
-    /// targets of such subjects. Notes each reason once. Returns the subjects that were left out,
-    /// by case; the subject is `all` if the whole case was left out.
+    /// Leaves out subjects that lack something, cases whose subjects all do, and their targets.
+    /// Returns them by case; the subject is `all` if the whole case was left out.
     pub fn leave_possible<J, L: Display>(
         &mut self,
         cases: &mut Vec<Case<J>>,
@@ -207,8 +175,7 @@ impl Session {
         left_out
     }
 
-    /// Makes a run and returns its figures. If a run fails, keeps the reason for the notes, and
-    /// returns `None` now and in all later rounds. A failure after Ctrl-C is not kept.
+    /// After a failure, returns `None` in later rounds, too. A failure after Ctrl-C is not kept.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {
@@ -227,7 +194,6 @@ impl Session {
         None
     }
 
-    /// Measures cases by turns. Returns the results of the cases that have figures.
     fn measure<S: Suite>(&mut self, suite: &mut S, cases: &[Case<S::Job>]) -> Vec<CaseResults> {
         let (progress, rounds) = (self.progress.clone(), self.extent.rounds);
         let runs = runner::measure(&progress, cases, rounds, |case, subject, round| {
@@ -243,7 +209,6 @@ impl Session {
         results
     }
 
-    /// Makes the measurement of the results, the description and the notes.
     fn finish<S: Suite>(mut self, suite: &mut S, results: Vec<CaseResults>) -> Measurement {
         let Description { workload, folder, fio, params, pairs, words } =
             suite.describe(&results, &mut self);
@@ -269,10 +234,6 @@ impl Session {
     }
 }
 
-/// Measures the cases of a suite.
-///
-/// # Errors
-/// A thing is missing that every case needs.
 pub fn measure<S: Suite>(
     suite: &mut S,
     mut cases: Vec<Case<S::Job>>,
@@ -298,12 +259,7 @@ pub fn measure<S: Suite>(
 }
 
 impl MeasureArgs {
-    /// Lists the cases, or measures them with a suite and reports the figures. Returns `None` if it
-    /// only lists them.
-    ///
-    /// # Errors
-    /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or
-    /// `--check` was given and a target is not met.
+    /// Returns `None` if `--list` was given.
     pub fn measure<S: Suite>(
         &self,
         defaults: &Defaults,

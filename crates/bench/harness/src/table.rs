@@ -10,12 +10,11 @@ use crate::stats::{Ratio, Summary};
 use crate::units;
 use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
 
-/// Returns a figure as text, in the unit of its metric.
 pub fn figure(metric: Metric, value: f64) -> String {
     units::with_unit(metric.unit(), value)
 }
 
-/// Returns a median with its spread as text, such as `83.0 µs ±2 %`.
+/// Returns a median with its spread, such as `83.0 µs ±2 %`, or a median of zero alone.
 pub fn with_spread(metric: Metric, summary: &Summary) -> String {
     let text = figure(metric, summary.median);
     let percent = 100.0 * summary.mad / summary.median;
@@ -25,7 +24,6 @@ pub fn with_spread(metric: Metric, summary: &Summary) -> String {
     text
 }
 
-/// Makes a table with the look that the programs of nowait share.
 pub fn new_table(header: &[&str]) -> Table {
     let mut table = nowait_terminal::table();
     table.set_header(header);
@@ -36,19 +34,16 @@ pub fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Returns the explanation of the figures, and the notes on how far to trust them.
 pub fn notes(notes: &[String]) -> String {
     let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
                     the rounds,\nwith a 95 % bootstrap interval.\n"
         .to_owned();
     for note in notes {
-        // Writing to a string cannot fail.
         let _ = writeln!(text, "Note: {note}.");
     }
     text
 }
 
-/// Returns the table of the runs of a case, with one row for each subject.
 pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
     let mut header = vec![what];
     header.extend(columns.iter().map(|metric| metric.label()));
@@ -64,8 +59,6 @@ pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
     table
 }
 
-/// Returns the table of targets with the names of their cases, and the number of targets that are
-/// met; empty if there are no targets.
 pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
     let judged: Vec<(&str, Judged)> = judged.collect();
     if judged.is_empty() {
@@ -80,7 +73,6 @@ pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
     format!("{table}\n\n{met} of {all} targets are met beyond the noise.\n")
 }
 
-/// Returns the cell of a verdict, in the colour of the verdict.
 fn outcome_cell(outcome: Outcome) -> Cell {
     let cell = Cell::new(outcome.name());
     match outcome {
@@ -90,7 +82,6 @@ fn outcome_cell(outcome: Outcome) -> Cell {
     }
 }
 
-/// Returns the cell of a change: green for an improvement, red for its opposite.
 pub fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     let Some(ratio) = ratio else { return right("–") };
     let cell = right(change_text(ratio));

@@ -9,7 +9,6 @@ use crate::host::Host;
 use crate::measurement::{CaseResults, Measurement};
 use crate::metric::{Metric, Sample};
 
-/// Parses arguments. Panics unless their definition is well formed.
 pub fn parse<A: Args>(arguments: &[&str]) -> A {
     let command = A::augment_args(Command::new("x"));
     command.clone().debug_assert();

@@ -35,7 +35,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Formats a number with three significant digits and no exponent.
+/// Formats a number with about three significant digits and no exponent.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 99.95 => format!("{value:.0}"),
@@ -46,7 +46,6 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// Formats a time given in microseconds as ns, µs, ms or s.
 pub fn time_us(us: f64) -> String {
     match us {
         us if us >= 999_500.0 => format!("{} s", digits(us / 1e6)),
@@ -65,7 +64,6 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Formats bytes as B, KiB, MiB, GiB or TiB.
 pub fn bytes(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value;

@@ -4,12 +4,9 @@ use std::io;
 
 use crate::error::{Context, Result};
 
-/// Processor time and context switches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Used {
-    /// User and system time, in microseconds.
     pub cpu_us: f64,
-    /// Voluntary and involuntary context switches.
     pub switches: f64,
 }
 
@@ -19,7 +16,6 @@ impl Used {
         usage(libc::RUSAGE_SELF).map(|used| Self::of(&used))
     }
 
-    /// Converts the figures of getrusage(2).
     pub fn of(used: &libc::rusage) -> Self {
         let time_us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
         Self {
@@ -28,8 +24,7 @@ impl Used {
         }
     }
 
-    /// Returns the last of several reports about the whole process. Each thread made one when it
-    /// ended, so the last report has the largest values.
+    /// Each thread reports on the process when it ends, so the last report has the largest values.
     pub fn last(all: impl Iterator<Item = Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             cpu_us: a.cpu_us.max(b.cpu_us),
@@ -37,7 +32,6 @@ impl Used {
         })
     }
 
-    /// Returns this usage less `before`.
     #[must_use]
     pub fn less(self, before: Self) -> Self {
         let (cpu_us, switches) = (self.cpu_us - before.cpu_us, self.switches - before.switches);
@@ -45,10 +39,6 @@ impl Used {
     }
 }
 
-/// Returns the user and system time that another process has used so far, in microseconds.
-///
-/// # Errors
-/// There is no such process.
 pub fn cpu_us_of(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).context(|| format!("read {path}"))?;
@@ -57,8 +47,7 @@ pub fn cpu_us_of(pid: u32) -> Result<f64> {
     Ok(cpu_ticks(&text) * 1e6 / ticks_per_s.max(1) as f64)
 }
 
-/// Adds the 14th and the 15th field. The second field is a name in brackets, which may contain
-/// spaces.
+/// The second field is a name in parentheses, which may contain spaces.
 fn cpu_ticks(stat: &str) -> f64 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().skip(11).take(2).flat_map(str::parse::<f64>).sum()
@@ -69,7 +58,6 @@ pub fn sleeps() -> Result<u64> {
     Ok(usage(libc::RUSAGE_THREAD)?.ru_nvcsw as u64)
 }
 
-/// Returns the usage of this process or of the calling thread, as `of` says. Source: getrusage(2).
 fn usage(of: libc::c_int) -> Result<libc::rusage> {
     // SAFETY: all-zero bytes are a valid rusage, which is made of integers.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };

@@ -5,29 +5,21 @@ use crate::metric::{Better, Metric};
 use crate::stats::Ratio;
 use crate::units;
 
-/// The fewest rounds that give a useful interval.
-///
-/// With so few rounds, the bootstrap interval covers all runs. Two equal subjects differ in the
-/// same direction in all of five rounds once in 16 measurements, and in all of three rounds once in
-/// four.
+/// The fewest rounds that give a useful interval. Two equal subjects differ in the same direction
+/// in all of five rounds once in 16 measurements, in all of three once in four.
 pub const ROUNDS_MIN: usize = 5;
 
-/// The verdict on a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The whole interval lies on the good side.
     Met,
-    /// The whole interval lies on the wrong side.
     Missed,
     /// The interval has figures on both sides of the target, so these runs do not decide.
     WithinNoise,
-    /// Too few rounds for an interval.
     TooFewRounds,
     /// There is no ratio, for example because a subject did not run here.
     NotMeasured,
 }
 
-/// A target in words, the measured ratio, and the verdict.
 #[derive(Debug, Clone)]
 pub struct Judged {
     pub target: String,
@@ -36,7 +28,6 @@ pub struct Judged {
 }
 
 impl Outcome {
-    /// Returns the words that tables and the JSON use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -49,13 +40,11 @@ impl Outcome {
 }
 
 impl Judged {
-    /// Compares a ratio with its limit.
     pub fn new(target: String, comparison: Comparison, limit: f64, ratio: Option<Ratio>) -> Self {
         let outcome = outcome(comparison, limit, ratio.as_ref());
         Self { target, ratio, outcome }
     }
 
-    /// Returns the measured ratio with its interval, as text.
     pub fn measured(&self) -> String {
         self.ratio.as_ref().map_or_else(|| "–".to_owned(), ratio_text)
     }
@@ -74,7 +63,6 @@ pub fn ratio_text(ratio: &Ratio) -> String {
     format!("{median} × [{low} – {high}]")
 }
 
-/// Judges a ratio that must be at least, or at most, `target`.
 fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcome {
     let Some(ratio) = ratio else { return Outcome::NotMeasured };
     if ratio.rounds.len() < ROUNDS_MIN {
@@ -91,14 +79,12 @@ fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcom
     }
 }
 
-/// Returns `true` if a change is an improvement; `None` if the change is inside the noise, or
-/// neither side of the metric is better.
+/// `None`: the change is inside the noise, or neither side of the metric is better.
 pub fn is_better(metric: Metric, ratio: &Ratio) -> Option<bool> {
     let is_judged = differs(ratio) && metric.better() != Better::Neither;
     is_judged.then_some(metric.more_is_better() == (ratio.median > 1.0))
 }
 
-/// Returns `true` if two subjects differ beyond the noise.
 pub fn differs(ratio: &Ratio) -> bool {
     ratio.rounds.len() >= ROUNDS_MIN && !(ratio.low..=ratio.high).contains(&1.0)
 }

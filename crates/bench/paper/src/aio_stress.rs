@@ -19,7 +19,6 @@ const PROCESSORS: usize = 4;
 /// The page cache's share of the file: 384 MiB of 1 GiB, on a machine of 512 MiB.
 const CACHE_SHARE: (u64, u64) = (3, 8);
 
-/// The mode in which requests are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// `io_submit` of a kernel without the patches: all waits are inside the call.
@@ -51,7 +50,6 @@ const WORKS: [Work; 6] = [
     work("sequential write", [false, true, false], (30.84, 30.09, None)),
 ];
 
-/// Runs the six experiments, and returns a table with a row for each.
 pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
     let mut rows = Vec::new();
     let mut notes = vec![format!(

@@ -23,19 +23,15 @@ use std::{
 
 const PAGE_BYTES: u64 = 8192;
 const POOL_PAGES: usize = 2048;
-/// The number of pages of a drive.
 const DRIVE_PAGES: u64 = 128 << 10;
 const AGENTS: usize = 200;
 const PROCESSORS: usize = 2;
 const PAGES_A_TRANSACTION: usize = 8;
-/// The time that a transaction computes for each page.
 const THINK_NS: u64 = 20_000;
-/// The most writes that an AIO cleaner has in flight.
 const STREAM: usize = 256;
 /// The number of pages at the old end of the pool among which cleaners look for dirty ones.
 const CLEANED_PAGES: usize = POOL_PAGES / 2;
 
-/// One configuration of the database and its cleaners.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     cleaners: usize,
@@ -47,7 +43,6 @@ struct Setup {
 /// Transactions a second, and the percentage of page writes that the cleaners did.
 type Figures = (f64, f64);
 
-/// Runs the four configurations, and returns the table of their figures.
 pub(crate) fn table(hardware: &Hardware, transactions: u64, seed: u64) -> Table {
     let run = |cleaners, aio, buffered| {
         run(hardware, Setup { cleaners, aio, buffered }, transactions, seed)
@@ -170,8 +165,7 @@ impl Database {
         self.dirty.release(self.setup.cleaners);
     }
 
-    /// Brings a page into the pool as its youngest page, unless the page is there. Writes the page
-    /// that leaves the pool, if that page is dirty.
+    /// Brings a page into the pool. Writes the page that leaves the pool, if that page is dirty.
     async fn access(&self, thread: &Thread, page: u64, change: bool) {
         let state = if change { State::Dirty } else { State::Clean };
         if !self.resident.borrow_mut().insert(page) {
@@ -208,8 +202,7 @@ impl Database {
         self.world.cpu(thread, costs::SWITCH_NS).await;
     }
 
-    /// Writes a page, and ends when the device has the page. With `waits`, the thread waits inside
-    /// the call.
+    /// Ends when the device has the page. With `waits`, the thread waits inside the call.
     async fn write(&self, thread: &Thread, page: u64, waits: bool) {
         let (stage, offset) = self.place(page);
         if self.setup.buffered {
@@ -255,8 +248,6 @@ impl Database {
         slots.release(1);
     }
 
-    /// Finds the oldest dirty page among those at which cleaners look, and marks it as being
-    /// written.
     fn take_dirty(&self) -> Option<u64> {
         let mut pool = self.pool.borrow_mut();
         let mut old = pool.iter_mut().take(CLEANED_PAGES);

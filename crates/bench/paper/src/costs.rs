@@ -13,8 +13,7 @@ pub(crate) const SWITCH_NS: u64 = 4_000;
 /// A request to the device: block layer, driver, interrupt, completion.
 pub(crate) const BLOCK_NS: u64 = 15_000;
 
-/// A 4 KiB page of a request to the device: pinned or mapped, and entered into the list for the
-/// adapter.
+/// A 4 KiB page of a request: pinned or mapped, and entered into the list for the adapter.
 pub(crate) const PAGE_NS: u64 = 700;
 
 /// A page found in, or put into, the page cache.
@@ -34,16 +33,13 @@ pub(crate) const KAIO_REQUEST_NS: u64 = 4_000;
 /// (measured): 7 % of the whole request is another 1.4 µs.
 pub(crate) const OWN_REQUEST_NS: u64 = 3_250;
 
-/// Handing one request of a batch to the thread that runs it, with a share of the one wakeup of
-/// that thread for the batch.
+/// Handing a request to the thread that runs it, with its share of one wakeup for the batch.
 pub(crate) const HAND_OVER_NS: u64 = 400;
 
-/// Returns the cost of a request of `bytes` to the device.
 pub(crate) fn device_ns(bytes: u64) -> u64 {
     BLOCK_NS + PAGE_NS * bytes.div_ceil(4096)
 }
 
-/// Returns the cost of finding `bytes` in the page cache and copying them.
 pub(crate) fn cached_ns(bytes: u64) -> u64 {
     (LOOKUP_NS + COPY_PAGE_NS) * bytes.div_ceil(4096)
 }

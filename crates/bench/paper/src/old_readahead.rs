@@ -13,7 +13,6 @@ use core::ops::Range;
 
 const MIN_PAGES: u64 = 4;
 
-/// The readahead windows of one open file, in pages.
 #[derive(Clone, Debug)]
 pub(crate) struct OldReadahead {
     max_pages: u64,
@@ -34,8 +33,8 @@ impl OldReadahead {
     }
 
     /// Records that a reader comes to `page`. Returns the pages to read ahead, for which no request
-    /// waits. The caller then calls [`started`](OldReadahead::started) with `true` if some of these
-    /// pages were missing.
+    /// waits. The caller then calls [`started`](OldReadahead::started): with `true` if some of
+    /// these pages were missing, otherwise with `false`.
     pub(crate) fn access(&mut self, page: u64) -> Option<Range<u64>> {
         self.before = self.next;
         let next = self.next?;
@@ -80,8 +79,7 @@ impl OldReadahead {
         Some(self.ahead.clone())
     }
 
-    /// Takes `true` if some pages of the last range were missing, so that they are read now. If
-    /// none were missing, shrinks the window.
+    /// Shrinks the window if no page of the last range was missing.
     pub(crate) fn started(&mut self, some: bool) {
         if some {
             return;
@@ -94,7 +92,7 @@ impl OldReadahead {
         }
     }
 
-    /// Records that a page was still missing when the reader needed it, so that it is read alone.
+    /// Records that the reader reads a missing page alone; the next window grows.
     pub(crate) fn miss(&mut self) {
         let pages = self.next.map_or(MIN_PAGES, |next| next + MIN_PAGES);
         self.next = Some(pages.min(self.max_pages));
@@ -105,7 +103,6 @@ impl OldReadahead {
 mod tests {
     use super::*;
 
-    /// Reads pages one by one with nothing cached. Returns the ranges that are read ahead.
     fn read(readahead: &mut OldReadahead, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut read: Vec<Range<u64>> = Vec::new();
         for page in pages {

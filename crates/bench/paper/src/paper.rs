@@ -49,9 +49,8 @@ const EXPERIMENTS: [Experiment; 5] = [
     ("M13 page cleaners", |on, scale, seed| vec![cleaner::table(on, scale.transactions, seed)]),
 ];
 
-/// Runs every experiment on a device, in virtual time. Equal seeds give equal tables. Calls `go_on`
-/// with the name of each experiment before running it; if `go_on` returns `false`, returns the
-/// tables so far.
+/// Runs the experiments in order, as long as `go_on` returns `true` for their names. Equal seeds
+/// give equal tables.
 pub fn tables(
     hardware: &Hardware,
     scale: Scale,

@@ -14,7 +14,6 @@ const BLOCK_BYTES: u64 = 4096;
 const DEPTH: usize = 32;
 const PROCESSORS: usize = 4;
 
-/// The times inside submit, and the end, of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     read_submit_ns: u64,
@@ -24,8 +23,7 @@ struct Times {
     end_ns: u64,
 }
 
-/// Runs the job on the disk. The RAM disk of the source takes only processor time: a simulation of
-/// it would show only the table of costs.
+/// Leaves out the source's RAM disk: its simulation would show only the table of costs.
 pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
     let [baseline, nowait] = [false, true].map(|offload| run(hardware, file_bytes, offload, seed));
     let us = |ns: u64, count: u64| ns as f64 / 1e3 / count as f64;
@@ -112,7 +110,6 @@ async fn application(
     out.set(times);
 }
 
-/// Carries out a request. With `waits`, the thread waits inside the call.
 async fn carry_out(
     stage: Stage,
     thread: Thread,

@@ -20,7 +20,6 @@ const THREADS_PER_DRIVE: usize = 8;
 const FILE_BYTES: u64 = 4 << 30;
 const BLOCKS: [u64; 5] = [2 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// The mode in which threads make requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mode {
     name: &'static str,
@@ -71,7 +70,7 @@ const MODES: [Mode; 4] = [
     },
 ];
 
-/// The engine decides how much processor time a request costs besides the device.
+/// The engine decides how much processor time a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Sync,
@@ -79,7 +78,6 @@ enum Engine {
     Nowait,
 }
 
-/// Runs all modes with reads and writes, random and sequential.
 pub(crate) fn tables(hardware: &Hardware, count: u64, seed: u64) -> Vec<Table> {
     let job = |write, random, bytes| Job {
         hardware: hardware.clone(),
@@ -153,7 +151,6 @@ struct Job {
     seed: u64,
 }
 
-/// The state that the threads of a run share.
 struct Shared {
     world: World,
     engine: Engine,
@@ -199,8 +196,7 @@ impl Job {
 }
 
 impl Shared {
-    /// Returns the offset of the next request on a drive; `None` if all requests of the run were
-    /// made.
+    /// Returns the offset of the next request on a drive; `None` after the last request of the run.
     fn place(&self, drive: usize) -> Option<u64> {
         self.left.set(self.left.get().checked_sub(1)?);
         let slots = FILE_BYTES / self.bytes;

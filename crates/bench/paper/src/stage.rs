@@ -17,7 +17,6 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 /// The kernel's longest readahead window, in pages: 128 KiB.
 const READAHEAD_PAGES: u32 = 32;
 
-/// A file of a device in a page cache, and memory of the application for requests.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) world: World,
@@ -30,12 +29,10 @@ pub(crate) struct Stage {
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Returns the descriptor of file `index`.
 pub(crate) fn fd(index: usize) -> i32 {
     100 + index as i32
 }
 
-/// Makes a machine whose device has `files` files of `bytes` bytes each.
 pub(crate) fn world(
     hardware: &Hardware,
     processors: usize,
@@ -49,8 +46,6 @@ pub(crate) fn world(
 }
 
 impl Stage {
-    /// Puts file `index` of a world, which has `bytes` bytes, into a cache. Requests have up to
-    /// `request_bytes` bytes.
     pub(crate) fn new(
         world: &World,
         cache: &Arc<Cache>,
@@ -76,7 +71,6 @@ impl Stage {
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 
-    /// Reads `bytes` bytes at `offset`. With `waits`, the caller waits inside the call.
     pub(crate) async fn read(&self, thread: &Thread, offset: u64, bytes: u64, waits: bool) {
         let read = ReadOperation::new(self.file.clone(), offset, self.user(bytes));
         let mut read = read.with_readahead(self.open.clone(), !waits);
@@ -86,8 +80,7 @@ impl Stage {
         self.world.cpu(thread, costs::cached_ns(bytes)).await;
     }
 
-    /// Reads page after page, and waits inside the call. Uses the readahead that the kernel had
-    /// before the patches of M1.
+    /// Uses the readahead that the kernel had before the patches of M1.
     pub(crate) async fn read_as_before(&self, thread: &Thread, offset: u64, bytes: u64) {
         for at in (offset..offset + bytes).step_by(PAGE_BYTES as usize) {
             self.read_ahead_as_before(thread, at / PAGE_BYTES).await;
@@ -133,7 +126,6 @@ impl Stage {
         assert_eq!(drive.await, Ok(bytes as u32));
     }
 
-    /// Writes back all dirty pages.
     pub(crate) async fn sync(&self, thread: &Thread) {
         let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::WriteOnly);
         let drive = self.world.drive(thread, retry_ns(true), |plug, wait| sync.iterate(plug, wait));
@@ -141,8 +133,7 @@ impl Stage {
     }
 }
 
-/// Returns the cost of continuing after a wait. A caller that waits inside the call sleeps and is
-/// woken. Otherwise the thread that reaps continues the request.
+/// A caller that waits inside the call sleeps and is woken.
 fn retry_ns(waits: bool) -> u64 {
     if waits { costs::SWITCH_NS } else { costs::HAND_OVER_NS }
 }

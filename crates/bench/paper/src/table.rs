@@ -73,7 +73,6 @@ impl Source {
 }
 
 impl Row {
-    /// Makes a row with the simulated figures of the baseline and of nowait.
     pub(crate) fn new(
         what: impl Into<String>,
         (unit, more_is_better): (&'static str, bool),

@@ -11,8 +11,7 @@ use nowait_sim::{Hardware, Prng};
 const SEGMENT_BYTES: u64 = 4096;
 const SEGMENTS: u64 = 8;
 const VECTOR_BYTES: u64 = SEGMENT_BYTES * SEGMENTS;
-/// The size of the file. The source does not state it; this size gives figures near the source's
-/// figures of random writes.
+/// The source states no size; this one gives figures near its figures of random writes.
 const FILE_BYTES: u64 = 256 << 20;
 
 /// A mix of reads and writes: returns `true` if the request with this number writes.
@@ -22,7 +21,6 @@ const READS: Mix = |_| false;
 const WRITES: Mix = |_| true;
 const ALTERNATING: Mix = |number| number % 2 == 1;
 
-/// Runs loops and vectors, and returns the table of their figures.
 pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
     let run = |mix, random, whole| run(hardware, mix, random, whole, count, seed);
     let mut rows = Vec::new();

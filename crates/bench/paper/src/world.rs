@@ -31,11 +31,10 @@ use std::{
     task::{Poll, Wake, Waker},
 };
 
-/// The most bios that the device takes at a time. More bios wait in `pending`, as in the kernel's
-/// queue.
+/// The most bios that the device takes at a time; more wait in `pending`.
 const DEPTH: usize = 4096;
 
-/// A handle to the world. Clones are handles to the same world.
+/// Clones are handles to the same world.
 #[derive(Clone)]
 pub(crate) struct World(Rc<State>);
 
@@ -59,7 +58,6 @@ enum Answer {
     Ended(Result<u32, Errno>),
 }
 
-/// The wait entry that an iteration leaves in wait queues.
 struct Kick {
     kicked: AtomicBool,
     task: Waker,
@@ -77,7 +75,6 @@ impl Wake for Kick {
 pub(crate) struct Thread(Rc<Cell<u64>>);
 
 impl World {
-    /// Makes a machine with `processors` processors and a device.
     pub(crate) fn new(hardware: &Hardware, processors: usize, seed: u64) -> World {
         let config = Config {
             depth: DEPTH,
@@ -110,12 +107,11 @@ impl World {
         self.0.clock.now_ns()
     }
 
-    /// Returns the time that all processors together were busy.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.0.busy_ns.get()
     }
 
-    /// Sets the cache that gets the completions of its own bios.
+    /// The cache gets the completions of bios with odd tokens.
     pub(crate) fn set_cache(&self, cache: &Arc<Cache>) {
         *self.0.cache.borrow_mut() = Some(cache.clone());
     }
@@ -130,10 +126,7 @@ impl World {
         self.0.tasks.spawn(future).detach();
     }
 
-    /// Runs until all tasks have ended and no event is left.
-    ///
-    /// # Panics
-    /// The world would hang: tasks wait, and nothing is in flight.
+    /// Panics if tasks wait and nothing is in flight.
     pub(crate) fn run(&self) {
         loop {
             while self.0.tasks.try_tick() {}
@@ -145,7 +138,6 @@ impl World {
         assert!(self.0.tasks.is_empty(), "some tasks wait for ever");
     }
 
-    /// Gives the device as many pending bios as it accepts.
     fn feed(&self) {
         let mut pending = self.0.pending.borrow_mut();
         while let Some(bio) = pending.pop_front() {
@@ -157,8 +149,7 @@ impl World {
         self.0.device.commit();
     }
 
-    /// Advances the time to the next event, and wakes the tasks that wait for it. Returns `false`
-    /// if there is no event.
+    /// Returns `false` if there is no event.
     fn advance(&self) -> bool {
         let timer_ns = self.0.timers.borrow().keys().next().map(|(ns, _)| *ns);
         let mut done = Vec::new();
@@ -191,7 +182,6 @@ impl World {
         }
     }
 
-    /// Queues bios behind the pending ones.
     pub(crate) fn plug(&self, bios: Vec<Bio>) {
         self.0.pending.borrow_mut().extend(bios);
     }
@@ -202,8 +192,7 @@ impl World {
         self.until(end_ns).await;
     }
 
-    /// Returns the end of a burst of `thread`. The burst begins as soon as the thread and a
-    /// processor are free.
+    /// The burst begins as soon as the thread and a processor are free. Returns its end.
     fn book(&self, thread: &Thread, ns: u64) -> u64 {
         let mut processors = self.0.processors.borrow_mut();
         let free = processors.iter_mut().min().expect("a machine has processors");
@@ -214,7 +203,6 @@ impl World {
         end_ns
     }
 
-    /// Waits until the time is `ns`.
     async fn until(&self, ns: u64) {
         let key = (ns, self.number());
         poll_fn(|context| {
@@ -250,7 +238,6 @@ impl World {
         assert_eq!(result, Ok(len as u32), "a transfer within the file is whole");
     }
 
-    /// Waits for `count` events in a system call of `thread`.
     pub(crate) async fn reap(&self, thread: &Thread, events: &Semaphore, count: usize) {
         self.cpu(thread, costs::SYSCALL_NS).await;
         if events.acquire(count).await {
@@ -258,9 +245,8 @@ impl World {
         }
     }
 
-    /// Drives an operation of the cache to its end. `retry_ns` is the processor time that `thread`
-    /// needs to continue after each wait. The wait entry wakes this task, so the same code serves
-    /// callers that wait inside the call and requests.
+    /// After each wait, `thread` needs `retry_ns` to continue. The wait entry wakes this task, so
+    /// requests and callers that wait inside the call share this code.
     pub(crate) async fn drive(
         &self,
         thread: &Thread,
@@ -290,13 +276,11 @@ impl World {
     }
 }
 
-/// Returns the processor time for issuing a bio.
 pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     costs::device_ns(bio.segments.len() as u64)
 }
 
-/// A counting semaphore for tasks. Its permits are slots of a context or events of a ring, for
-/// example.
+/// A counting semaphore for tasks. Its permits are, for example, the slots of a context.
 #[derive(Clone, Default)]
 pub(crate) struct Semaphore(Rc<RefCell<(usize, VecDeque<Waker>)>>);
 
@@ -307,7 +291,6 @@ impl Semaphore {
         semaphore
     }
 
-    /// Returns the number of free permits.
     pub(crate) fn available(&self) -> usize {
         self.0.borrow().0
     }

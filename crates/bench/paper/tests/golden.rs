@@ -15,8 +15,7 @@ use nowait_sim::Hardware;
 /// need larger sizes for that.
 const SCALE: Scale = Scale { randrw_file_bytes: 200 << 20, transactions: 4_000, ..Scale::SMALL };
 
-/// Returns each row that is judged: its verdict, the figure before and the figure after. Figures
-/// have six digits, because mathematical libraries may differ in the last bits.
+/// Figures have six digits, because mathematical libraries may differ in the last bits.
 fn list(device: &str) -> String {
     let hardware = Hardware::named(device).expect("known");
     let mut text = String::new();
@@ -29,7 +28,6 @@ fn list(device: &str) -> String {
             };
             let Row { what, unit, baseline, nowait, .. } = row;
             let name = table.row;
-            // Writing to a string cannot fail.
             let _ = writeln!(text, "{verdict} {name} {what}: {baseline:.5e} → {nowait:.5e} {unit}");
         }
     }

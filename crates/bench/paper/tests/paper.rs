@@ -1,4 +1,4 @@
-//! Checks that equal seeds give equal tables, and that another seed gives other ones.
+//! Checks that equal seeds give equal tables, and that another seed gives other tables.
 
 use nowait_paper::{Scale, Table, tables};
 use nowait_sim::Hardware;

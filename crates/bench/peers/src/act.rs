@@ -13,7 +13,6 @@ use nowait_harness::usage::Used;
 
 /// Number of calls of the action between two reads of the clock.
 const BETWEEN_LOOKS: u64 = 256;
-/// Repeats `act` until the time is over.
 pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {
     match act {
         Act::Call => repeat(runtime, || {
@@ -25,7 +24,6 @@ pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {
     }
 }
 
-/// Calls `act`, which returns how many actions it did, until the time is over; returns the rates.
 fn repeat(runtime: Duration, mut act: impl FnMut() -> Result<u64>) -> Result<Outcome> {
     let (before, start, mut count) = (Used::now()?, Instant::now(), 0);
     while start.elapsed() < runtime {

@@ -11,8 +11,7 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Failure, Result, failed};
 
-/// A context of one thread, with its buffers. The context is the first field, so it is dropped
-/// before the buffers: its drop waits for its requests.
+/// The context, as the first field, is dropped before the buffers: its drop waits for its requests.
 pub(crate) struct AioPeer {
     context: AioContext,
     files: Files,
@@ -23,7 +22,6 @@ pub(crate) struct AioPeer {
 }
 
 impl AioPeer {
-    /// Makes a context for one file or several.
     pub(crate) fn new(files: Files, buffers: Buffers) -> Result<Self> {
         let depth = buffers.depth();
         Ok(Self {

@@ -12,36 +12,29 @@ use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE};
 
 use nowait_harness::error::{Result, failed};
 
-/// The initial bytes of buffers. The arena writes them before the clock starts, so that the kernel
-/// has allocated the memory.
+/// Filling each buffer makes the kernel allocate its memory before the clock starts.
 const USED: u8 = 0x5a;
 
-/// The memory of the buffers of all threads.
 #[derive(Default)]
 pub(crate) struct Arena {
     /// The current mapping, and the number of its bytes in use.
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
-/// The buffers of one context of a thread: one for each request that the context can have in
-/// flight.
 pub(crate) struct Buffers {
-    /// Bytes of a segment.
     pub(crate) block_bytes: usize,
-    /// Segments of each buffer.
     pub(crate) segments: usize,
     pub(crate) list: Vec<Buffer>,
 }
 
-/// A buffer, which does not move in memory. It starts at a page boundary, unless it is a part of
-/// another one.
+/// A buffer, which does not move in memory. A buffer that is no part of another starts at a page
+/// boundary.
 pub(crate) struct Buffer {
     start: *mut u8,
     len: usize,
     memory: Memory,
 }
 
-/// The memory that a buffer keeps alive.
 #[derive(Clone)]
 enum Memory {
     Huge { _shared: Arc<HugeMemory> },
@@ -53,9 +46,6 @@ unsafe impl Send for Buffer {}
 
 impl Arena {
     /// Cuts buffers out of huge pages, as far as the system has them.
-    ///
-    /// # Errors
-    /// There is no memory.
     pub(crate) fn cut(&self, block_bytes: usize, depth: usize) -> Result<Buffers> {
         let list = (0..depth).map(|_| self.cut_one(block_bytes)).collect::<Result<_>>()?;
         Ok(Buffers { block_bytes, segments: 1, list })
@@ -92,26 +82,22 @@ impl Buffers {
         Self { block_bytes, segments: 1, list: (0..depth).map(one).collect() }
     }
 
-    /// Divides each buffer into `segments` segments.
     pub(crate) fn in_segments(self, segments: usize) -> Self {
         Self { block_bytes: self.block_bytes / segments, segments, ..self }
     }
 
-    /// Returns the number of buffers, one for each request in flight.
     pub(crate) fn depth(&self) -> usize {
         self.list.len()
     }
 }
 
 impl Buffer {
-    /// Divides the buffer into parts of `len` bytes.
     pub(crate) fn split(self, len: usize) -> Vec<Buffer> {
         let part =
             |at| Buffer { start: self.start.wrapping_add(at), len, memory: self.memory.clone() };
         (0..self.len).step_by(len).map(part).collect()
     }
 
-    /// Writes all bytes once.
     fn used(mut self) -> Self {
         self.fill(USED);
         self

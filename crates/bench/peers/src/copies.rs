@@ -11,18 +11,15 @@ use crate::slots::Slots;
 use crate::{Buffers, Engine, Peer, Request, open};
 use nowait_harness::error::{Context, Result, failed};
 
-/// Memory that holds the bytes of the set.
 pub(crate) struct Memory {
     source: Arc<Source>,
 }
 
-/// The place of the bytes.
 enum Source {
     Huge(HugeMemory),
     Mapped(Mmap),
 }
 
-/// The memory with a buffer.
 pub(crate) struct MemoryPeer {
     source: Arc<Source>,
     slots: Slots,
@@ -30,8 +27,7 @@ pub(crate) struct MemoryPeer {
 }
 
 impl Memory {
-    /// Maps the set. With `populate`, the kernel reads all of it now; otherwise it reads pages when
-    /// the program first touches them.
+    /// Without `populate`, the kernel reads pages when the program first touches them.
     pub(crate) fn map(job: &Job, populate: bool) -> Result<Self> {
         let file = open(job, false, &job.paths[0])?;
         let mut options = MmapOptions::new();
@@ -44,7 +40,6 @@ impl Memory {
         Ok(Self { source: Arc::new(Source::Mapped(mapping)) })
     }
 
-    /// Copies the set into huge pages.
     pub(crate) fn copy(job: &Job) -> Result<Self> {
         let len = job.set_bytes as usize;
         let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));

@@ -14,10 +14,8 @@ use nowait_harness::error::{Failure, Result};
 /// before the run.
 const LENT_BYTES_MAX: usize = 4096;
 
-/// An engine of nowait, and the file in its page cache.
 pub(crate) struct Guard(Native);
 
-/// The file of one thread.
 pub(crate) enum GuardPeer {
     Lends { file: File, len: usize, wanted: Vec<Request> },
     Reads(Box<NativePeer>),

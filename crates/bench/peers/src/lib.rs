@@ -48,7 +48,6 @@ use buffers::Buffers;
 use job::Job;
 use nowait_harness::error::{Context, Failure, Result};
 
-/// One read or write of a whole buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
     pub(crate) offset: u64,
@@ -56,7 +55,6 @@ pub(crate) struct Request {
     pub(crate) generation: u32,
     /// A number of the caller: the time when the request began, or its purpose.
     pub(crate) tag: u64,
-    /// Index of the file.
     pub(crate) file: u32,
 }
 
@@ -64,17 +62,14 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes a peer, with at most one request in flight in each of the buffers. A thread has a peer
-    /// for each of its contexts.
+    /// A peer has at most one request in flight in each of its buffers.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
-    /// Returns `true` if the engine has a page cache in this process. Reads through the engine fill
-    /// that cache.
+    /// Returns `true` if reads through the engine fill a page cache in this process.
     fn has_own_cache(&self) -> bool {
         false
     }
 
-    /// Returns `true` if the engine moves bytes, which can be checked.
     fn moves_data(&self) -> bool {
         true
     }
@@ -86,12 +81,11 @@ pub(crate) trait Engine: Sync {
     }
 }
 
-/// A connection of one thread to the engine.
 pub(crate) trait Peer {
     /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;
 
-    /// Starts requests. The caller keeps their number within the free buffers.
+    /// Starts requests. The caller passes no more requests than buffers are free.
     fn submit(&mut self, requests: &[Request]) -> Result<()>;
 
     /// Waits until `min` requests are over; passes the bytes of each ended request to `each`, one
@@ -104,17 +98,14 @@ pub(crate) trait Peer {
     }
 }
 
-/// Files that are open, shared by the peers of an engine.
 pub(crate) type Files = Arc<[File]>;
 
-/// An engine that consists of open files and a function that makes a peer for them.
 pub(crate) struct OnFiles<F> {
     files: Files,
     make: F,
 }
 
 impl<P: Peer, F: Fn(Files, Buffers) -> Result<P> + Sync> OnFiles<F> {
-    /// Opens the files of a job, with `O_DIRECT` or without.
     pub(crate) fn open(job: &Job, direct: bool, make: F) -> Result<Self> {
         let open = |path: &PathBuf| open(job, direct, path);
         let files: Result<Vec<File>> = job.paths.iter().map(open).collect();

@@ -14,20 +14,16 @@ use nowait_harness::error::{Failure, Result};
 use nowait_harness::order::{Access, Order};
 use nowait_harness::pattern;
 
-/// Number of reads in flight while `fill` fills the pool.
 const FILL_DEPTH: usize = 32;
 
-/// An engine of nowait, and the files.
 pub(crate) struct Native {
     nowait: Nowait,
     files: Vec<File>,
     cache: CacheMode,
-    /// The file whose pages fill the pool. If the engine closed this file, the pool would be empty
-    /// again.
+    /// The file whose pages fill the pool: closing this file would empty the pool.
     other: OnceLock<File>,
 }
 
-/// A queue with its spare buffers, each in segments.
 pub(crate) struct NativePeer {
     queue: Queue<Request, Buffer>,
     files: Vec<File>,
@@ -107,7 +103,7 @@ impl Engine for Native {
 }
 
 impl NativePeer {
-    /// Prepares a request; returns `false` if all buffers are in use.
+    /// Returns `false` if all buffers are in use.
     fn prepare(&mut self, request: &Request) -> Result<bool> {
         let (offset, file) = (request.offset, &self.files[request.file as usize]);
         let write = request.generation > 0;

@@ -5,10 +5,8 @@ use crate::slots::Slots;
 use crate::{Buffers, Engine, Peer, Request};
 use nowait_harness::error::Result;
 
-/// No file.
 pub(crate) struct Null;
 
-/// The buffers, which all peers have.
 pub(crate) struct NullPeer {
     slots: Slots,
     over: Vec<usize>,

@@ -5,37 +5,31 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::job::{Transfer, Visits};
 use nowait_harness::order::Order;
 
-/// The number of visits in each part of the file. As in rawiobench, a counter for each part makes
-/// sure that the threads together visit no block twice in a lap.
+/// The number of visits in each part. Thus the threads together visit no block twice in a lap.
 pub(crate) struct Parts(Vec<AtomicU64>);
 
 impl Parts {
-    /// Divides a file into the number of parts that `visits` has.
     pub(crate) fn new(visits: Visits) -> Self {
         let (Visits::Part(count) | Visits::Parts(count)) = visits else { return Self(Vec::new()) };
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-/// The offsets of the requests of a thread, one after another.
 pub(crate) struct Places<'a> {
     parts: &'a [AtomicU64],
-    /// The order of the blocks of a part, and of all.
+    /// The order of the blocks of a part or, without parts, of the whole set.
     order: Order,
     part_bytes: u64,
-    /// The part of the next visit. With `by_turns`, all parts are visited in turn.
+    /// The part of the next visit. With `by_turns`, the thread visits all parts in turn.
     part: usize,
     by_turns: bool,
-    /// Number of visits in the thread's own order.
     own: u64,
-    /// Most visits of a part.
     visits_max: u64,
     /// Number of visits that one request makes, one for each segment.
     step: u64,
 }
 
 impl<'a> Places<'a> {
-    /// Makes the places of thread `thread` on the first `set_bytes`.
     pub(crate) fn new(
         parts: &'a Parts,
         transfer: &Transfer,

@@ -15,10 +15,9 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Context, Result};
 
-/// Most threads of a pool; a smaller depth has as many threads as requests.
+/// Most threads of a pool. A pool of a smaller depth has a thread for each request.
 const THREADS_MAX: usize = 32;
 
-/// A pool of one thread that submits.
 pub(crate) struct PoolPeer {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -27,7 +26,6 @@ pub(crate) struct PoolPeer {
     ended: Vec<Ended>,
 }
 
-/// A request for a thread of the pool.
 struct Work {
     slot: usize,
     memory: IoVec,
@@ -40,7 +38,6 @@ unsafe impl Send for Work {}
 
 type Ended = (usize, core::result::Result<usize, Errno>);
 
-/// Requests that wait, and requests that have ended.
 #[derive(Default)]
 struct Lists {
     work: VecDeque<Work>,
@@ -144,8 +141,7 @@ impl Peer for PoolPeer {
 
 impl Drop for PoolPeer {
     fn drop(&mut self) {
-        // The threads still carry out the requests on the list; the memory of the requests is freed
-        // after that.
+        // The threads carry out all listed requests before the memory of these is freed.
         self.shared.lists().over = true;
         self.shared.more_work.notify_all();
         for thread in self.threads.drain(..) {

@@ -10,21 +10,18 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Failure, Result};
 
-/// The file with a buffer, for pread(2), pwrite(2) or preadv2(2).
 pub(crate) struct PsyncPeer {
     files: Files,
     rw_flags: u32,
     /// Bytes that the peer announces to the kernel ahead of a sequential reader.
     ahead_bytes: u64,
-    /// The end of the bytes announced so far.
     told: u64,
     slots: Slots,
     wanted: Vec<Request>,
 }
 
-/// Returns a function that makes peers. The peers first try without waiting (RWF_NOWAIT) if
-/// `nowait` is set, and let the kernel read `ahead_bytes` ahead of a sequential reader, more than
-/// the kernel's own window.
+/// With `nowait`, the peers first try without waiting (RWF_NOWAIT). If `ahead_bytes` is not zero,
+/// the peers let the kernel read so far ahead of a sequential reader, beyond its own window.
 pub(crate) fn psync(
     nowait: bool,
     ahead_bytes: u64,
@@ -42,7 +39,6 @@ pub(crate) fn psync(
 }
 
 impl PsyncPeer {
-    /// Announces reads to the kernel, up to `ahead_bytes` after `offset`.
     fn read_ahead(&mut self, offset: u64) -> Result<()> {
         while self.ahead_bytes > 0 && self.told < offset + self.ahead_bytes {
             advise(self.files[0].as_raw_fd(), self.told, TOLD_BYTES, Advice::WillNeed)

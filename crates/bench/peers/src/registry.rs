@@ -15,13 +15,11 @@ use crate::ring::{Style, UringPeer};
 use crate::{Engine, OnFiles};
 use nowait_harness::error::{Failure, Result};
 
-/// The kind of the peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Native(CacheMode, SubmitMode),
     /// nowait's Rust API, with lent pages in place of copies.
     Guard,
-    /// The kernel's native AIO.
     Aio,
     Uring(Style),
     Pool,
@@ -104,7 +102,6 @@ pub const ENGINES: &[EngineDef] = &[
     def("null", Kind::Null, false, "nothing is done: the harness itself"),
 ];
 
-/// The work on an opened engine.
 pub(crate) trait Task {
     type Output;
 
@@ -133,12 +130,10 @@ impl EngineDef {
         matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Guard)
     }
 
-    /// Returns `true` if one request can have several segments.
     pub(crate) fn has_vectors(&self) -> bool {
         matches!(self.kind, Kind::Native(..) | Kind::Uring(_))
     }
 
-    /// Opens the engine for `job`, and runs `task` on it.
     pub(crate) fn with<T: Task>(&self, job: &Job, task: T) -> Result<T::Output> {
         if job.work.writes() && !self.writes() {
             return Err(Failure::usage("this engine only reads"));

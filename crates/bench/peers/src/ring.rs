@@ -13,24 +13,20 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Failure, Result, failed};
 
-/// The way in which rings are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Style {
     issuer: Issuer,
     /// Submit enters the kernel. Otherwise the call that waits also submits.
     eager: bool,
-    /// The peer registers the file and its buffers with the ring.
     registered: bool,
 }
 
-/// A ring of one thread.
 pub(crate) struct UringPeer {
     ring: Ring,
     files: Files,
     style: Style,
     slots: Slots,
-    /// The segments of each slot, if it has several: the kernel may read the list until the request
-    /// ends.
+    /// Lists of several segments by slot, which the kernel may read until the request ends.
     lists: Vec<Vec<IoVec>>,
     /// Number of entries in the submission queue that the kernel does not have yet.
     pending: u32,
@@ -38,13 +34,10 @@ pub(crate) struct UringPeer {
 }
 
 impl Style {
-    /// Returns a style in which one system call submits and waits.
     pub(crate) const fn lazy(issuer: Issuer) -> Self {
         Self { issuer, eager: false, registered: false }
     }
 
-    /// Returns a style in which submit enters the kernel at once, so its time includes the time of
-    /// the system call.
     pub(crate) const fn eager(registered: bool) -> Self {
         // Registered rings get all options that make a ring cheap.
         let issuer = if registered { Issuer::InTurn } else { Issuer::Any };

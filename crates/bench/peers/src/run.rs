@@ -41,13 +41,12 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     if work.segments > 1 && !engine.has_vectors() {
         return Err(Failure::usage("this engine has no requests of several segments"));
     }
-    // Fills the cache before `with` maps the file, because the mapping gets the pages cached at
-    // that moment.
+    // Fills the cache before `with` maps the file: the mapping gets the pages cached then.
     if !engine.has_own_cache() && !engine.direct {
         warm::kernel_cache(job, work.warm)?;
     }
     let run = transfer::Run::new(job, work)?;
-    // The figure of memory counts the growth from here on, which is that of the engine.
+    // The figure of memory counts the growth from here on, which the engine causes.
     memory::forget_peak();
     let before_bytes = memory::peak_bytes();
     let mut figures = engine.with(job, run)?;
@@ -56,15 +55,10 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     Ok(figures)
 }
 
-/// Waits for a thread of a run.
-///
-/// # Errors
-/// The error of the thread, or that it panicked.
 pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))
 }
 
-/// Returns the rates of `requests` requests of `block_bytes` each, and the resources of each.
 pub(crate) fn rates(requests: f64, block_bytes: usize, wall_s: f64, used: Used) -> Outcome {
     let figures = [
         ("cpu_us_per_io", used.cpu_us / requests),

@@ -8,7 +8,7 @@ use crate::{Buffers, Request};
 use nowait_harness::error::{Failure, Result};
 use nowait_harness::pattern;
 
-/// Buffers of one size, each with its request. A buffer does not move in memory.
+/// A buffer does not move in memory.
 pub(crate) struct Slots {
     /// Bytes of a segment; `request_bytes` is the length of a whole buffer.
     block_bytes: usize,
@@ -37,13 +37,11 @@ impl Slots {
         Some(slot)
     }
 
-    /// Returns the memory of a slot.
     pub(crate) fn memory(&mut self, slot: usize) -> IoVec {
         let buffer = &mut self.buffers[slot];
         IoVec { base: buffer.as_mut_ptr(), len: buffer.len() }
     }
 
-    /// Returns the segments of a slot.
     pub(crate) fn segments(&mut self, slot: usize) -> Vec<IoVec> {
         let segment = |bytes: &mut [u8]| IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
         self.buffers[slot].chunks_mut(self.block_bytes).map(segment).collect()
@@ -67,7 +65,6 @@ impl Slots {
         Ok(())
     }
 
-    /// Frees the slot, and passes its request and bytes to `each`.
     pub(crate) fn give_back(&mut self, slot: usize, each: &mut impl FnMut(Request, &[u8])) {
         let request = self.requests[slot];
         let segments = self.buffers[slot].chunks(self.block_bytes).zip(0u64..);

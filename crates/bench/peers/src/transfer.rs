@@ -28,20 +28,15 @@ const NS_MAX: u64 = 60_000_000_000;
 const READ_BACK: usize = 256;
 const READ_BACK_BYTES: usize = 64 << 20;
 
-/// The run of a job that transfers.
 pub(crate) struct Run<'a> {
     job: &'a Job,
     transfer: &'a Transfer,
-    /// Bytes of each file.
     file_bytes: u64,
-    /// The buffers by thread and context.
     buffers: Vec<Vec<Buffers>>,
 }
 
-/// The work of one thread so far.
 struct Lane {
     blocks: u64,
-    /// Number of blocks with wrong bytes.
     wrong: u64,
     submit: Histogram<u64>,
     latency: Histogram<u64>,
@@ -49,9 +44,7 @@ struct Lane {
     /// these calls.
     single_ns: [u64; 2],
     singles: [u64; 2],
-    /// Number of sleeps inside submit.
     sleeps: u64,
-    /// The offsets written last.
     written: Vec<u64>,
     writes: usize,
     /// The time until the last request was over; `synced` is the time until an fsync after it, if
@@ -62,7 +55,6 @@ struct Lane {
 }
 
 impl<'a> Run<'a> {
-    /// Makes the buffers of all threads and contexts.
     pub(crate) fn new(job: &'a Job, transfer: &'a Transfer) -> Result<Self> {
         let Transfer { block_bytes, segments, contexts, depth, .. } = *transfer;
         let (arena, request_bytes) = (Arena::default(), block_bytes * segments);
@@ -81,7 +73,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns the number of bytes of each file to work on.
 fn file_bytes(job: &Job, block_bytes: u64) -> u64 {
     (job.set_bytes / job.paths.len() as u64 / block_bytes).max(1) * block_bytes
 }
@@ -130,14 +121,12 @@ fn histogram() -> Result<Histogram<u64>> {
         .map_err(|error| Failure::new(format!("histogram: {error}")))
 }
 
-/// A context of a thread, with its limit of blocks in flight, and their present number.
 struct Ring<P> {
     peer: P,
     depth: usize,
     in_flight: usize,
 }
 
-/// A thread at work.
 struct Worker<'a> {
     job: &'a Job,
     transfer: &'a Transfer,
@@ -187,7 +176,6 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Works until the time or the lap is over.
     fn run<P: Peer>(mut self, checks: bool, rings: &mut [Ring<P>]) -> Result<Lane> {
         let fsync = self.transfer.fsync;
         let (runtime, mut more, mut turn) = (self.job.runtime(), true, 0);
@@ -230,7 +218,6 @@ impl<'a> Worker<'a> {
         Ok(self.lane)
     }
 
-    /// Submits as many requests as have room; returns `false` if every block was visited.
     fn fill<P: Peer>(&mut self, ring: &mut Ring<P>) -> Result<bool> {
         let (segments, mut more) = (self.transfer.segments, true);
         let mut requests = std::mem::take(&mut self.requests);
@@ -249,7 +236,6 @@ impl<'a> Worker<'a> {
         Ok(more)
     }
 
-    /// Makes the next request; `None`: every block was visited.
     fn next(&mut self) -> Option<Request> {
         let place = self.places.next()?;
         let percent = u64::from(self.transfer.write_percent);
@@ -288,7 +274,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reaps the ended blocks of a context, at least `min`; returns their number.
+    /// Waits for at least `min` blocks of a context; returns how many have ended.
     fn reap<P: Peer>(&mut self, ring: &mut Ring<P>, min: usize, checks: bool) -> Result<usize> {
         let (lane, start, file_bytes) = (&mut self.lane, self.start, self.file_bytes);
         let before = lane.blocks;
@@ -312,7 +298,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Reads the bytes written last back from the disk, past all caches where that is possible.
+/// Reads the blocks written last back from the disk, past all caches if the file system allows it.
 fn read_back(job: &Job, transfer: &Transfer, written: &[u64]) -> Result<()> {
     if written.is_empty() {
         return Ok(());

@@ -17,7 +17,6 @@ const WARM_DEPTH: usize = 8;
 /// For [`Warm::Half`], the harness reads every other piece of this many bytes.
 const HALF_BYTES: usize = 64 << 10;
 
-/// Fills the kernel's page cache, for a peer that uses it.
 pub(crate) fn kernel_cache(job: &Job, warm: Warm) -> Result<()> {
     let (bytes, stride) = match warm {
         Warm::Nothing => return Ok(()),
@@ -36,7 +35,6 @@ pub(crate) fn kernel_cache(job: &Job, warm: Warm) -> Result<()> {
     Ok(())
 }
 
-/// Fills the engine's own cache by reads through the engine.
 pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -> Result<()> {
     let (bytes, stride) = match transfer.warm {
         Warm::Nothing => return with_another_file(engine, job, transfer.block_bytes),
@@ -69,12 +67,8 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
     }
 }
 
-/// Fills the engine's own cache with blocks of another file, as after some time of use. Otherwise
-/// runs would pay for the first use of the cache's memory, which costs more than the device; the
-/// kernel's cache has used its memory long before.
-///
-/// # Errors
-/// There is no room for a sparse file beside the test file, or it cannot be read.
+/// Otherwise runs would pay for the first use of the cache's memory, which costs more than the
+/// device. The kernel's cache has used its memory long before.
 fn with_another_file<E: Engine>(engine: &E, job: &Job, block_bytes: usize) -> Result<()> {
     if let Some(other) = &job.other {
         return engine.fill(other, job.pool_bytes, block_bytes);

@@ -64,7 +64,6 @@ const TASKS: usize = 32;
 #[serde(deny_unknown_fields)]
 struct Way {}
 
-/// The work that the program does.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Work {
@@ -78,11 +77,6 @@ fn cases() -> Vec<Case<Job>> {
     table(include_str!("futures.toml"))
 }
 
-/// Runs the cases, prints their tables and the targets, and writes the JSON asked for.
-///
-/// # Errors
-/// The program is not there, a run failed or read wrong bytes, or `--check` was given and a target
-/// is not met.
 pub fn run_futures(args: &FuturesArgs) -> Result<Option<Measurement>> {
     let cases = args.measure.select_subjects(cases())?;
     args.measure.measure(&DEFAULTS, cases, |_, _| {

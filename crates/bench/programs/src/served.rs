@@ -8,18 +8,14 @@ use nowait_harness::error::Result;
 use nowait_harness::fio::{self, Parsed};
 use nowait_harness::{launch, server};
 
-/// The place where a client finds an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The URI of an NBD export.
     Nbd(String),
-    /// A file or a block device.
     File(PathBuf),
 }
 
 impl Target {
-    /// Runs fio with the options `job` on the first `size_bytes` of the image. The requests bypass
-    /// the client's page cache.
+    /// The requests bypass the client's page cache.
     pub(crate) fn ask(&self, job: &str, size_bytes: u64, runtime: Duration) -> Result<Parsed> {
         let mut command = fio::command(Path::new("fio"));
         command.arg("--name=job").args(job.split_whitespace()).arg(format!("--size={size_bytes}"));
@@ -33,12 +29,11 @@ impl Target {
     }
 }
 
-/// Returns the URI of an export of an NBD server that listens at `socket`.
 pub(crate) fn uri(socket: &Path, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", socket.display())
 }
 
-/// Returns the command of a server; replaces `{name}` in `words` by the value of that name.
+/// Replaces `{name}` in `words` by the value of that name.
 pub(crate) fn command(words: &[String], values: &[(&str, String)]) -> Command {
     let fill = |word: &String| {
         let fill = |word: String, (name, value): &(&str, String)| {
@@ -53,8 +48,6 @@ pub(crate) fn command(words: &[String], values: &[(&str, String)]) -> Command {
     command
 }
 
-/// Returns the path of a program: for `nowait-serve` the one that the harness finds, else `name`
-/// itself.
 pub(crate) fn program(name: &str) -> PathBuf {
     if name == "nowait-serve" { server::nowait_serve() } else { PathBuf::from(name) }
 }

@@ -9,21 +9,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A program in a package of its own. The program and the package both have the stored name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Companion(&'static str);
 
 const SERVE: Companion = Companion("nowait-serve");
 const BENCH: Companion = Companion("nowait-bench");
 
-/// All companions.
 pub(crate) const ALL: [Companion; 2] = [SERVE, BENCH];
 
-/// A companion to execute, with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     companion: Companion,
-    /// The command of `nowait`: `serve`, `image` or `bench`.
     command: &'static str,
     words: Vec<OsString>,
 }
@@ -38,7 +34,6 @@ impl Companion {
         }
     }
 
-    /// Returns `true` if a companion writes the manual page `page`.
     pub(crate) fn has_page(page: &str) -> bool {
         let command = page.split('-').nth(1);
         command.is_some_and(|command| Companion::of(command.as_ref()).is_some())
@@ -52,8 +47,7 @@ impl Companion {
             .or_else(|| program::find(self.0.as_ref()))
     }
 
-    /// Returns the descriptions of the companion's commands; none if the companion is not installed
-    /// or does not describe them.
+    /// Returns an empty list if the companion is not installed or does not describe its commands.
     pub(crate) fn commands(self) -> Vec<Description> {
         let asked = self.find().map(|path| {
             let mut ask = Command::new(path);
@@ -63,11 +57,7 @@ impl Companion {
         answer.and_then(|answer| Description::read(&answer.stdout)).unwrap_or_default()
     }
 
-    /// Makes the companion write its manual pages into `folder`. Does nothing if the companion is
-    /// not installed.
-    ///
-    /// # Errors
-    /// The companion cannot be started, or fails.
+    /// Makes the companion write its manual pages into `folder`, if the companion is installed.
     pub(crate) fn write_pages(self, folder: &Path) -> Result<ExitCode> {
         let Some(path) = self.find() else { return Ok(ExitCode::SUCCESS) };
         let ended = Command::new(&path).arg("man").arg(folder).status();
@@ -79,8 +69,7 @@ impl Companion {
     }
 }
 
-/// Returns the companion's job for `words`, the arguments of `nowait`; `None` if `nowait` itself
-/// carries out the command.
+/// Returns `None` if `nowait` itself carries out the command in `words`.
 pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     let (is_help, at) = match words.first()?.to_str() {
         Some("help") => (true, 1),
@@ -88,16 +77,14 @@ pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     };
     let (companion, command) = Companion::of(words.get(at)?)?;
     let help = is_help.then(|| OsString::from("help"));
-    // `nowait-serve` expects the name of the command, which is `serve` or `image`. `nowait-bench`
-    // is the command `bench` and expects no name.
+    // `nowait-bench` is one command, and expects no name of a command.
     let name = (companion == SERVE).then(|| OsString::from(command));
     let rest = words[at + 1..].iter().cloned();
     Some(Job { companion, command, words: help.into_iter().chain(name).chain(rest).collect() })
 }
 
 impl Job {
-    /// Executes the companion in place of this process. Returns only if the companion cannot be
-    /// executed.
+    /// Returns only if the companion cannot be executed: `exec` replaces this process.
     pub(crate) fn run(self) -> Failure {
         let Job { companion: Companion(name), command, words } = self;
         let Some(path) = Companion(name).find() else {

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// All results; the JSON of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -29,13 +28,11 @@ struct Report {
     /// Variables NOWAIT_* that are set, except NOWAIT_LIBDIR.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
-    /// Reasons why nowait cannot work, or why the path or the program of the command line cannot be
-    /// examined; empty if there are none.
+    /// Reasons why nowait cannot work, or why the path or the program cannot be examined.
     problems: Vec<String>,
     notes: Vec<&'static str>,
 }
 
-/// The kernel, and the limits that nowait depends on.
 #[derive(Debug, Serialize)]
 struct Host {
     kernel: String,
@@ -115,7 +112,6 @@ struct Library {
 struct ProgramReport {
     path: String,
     interpreter: Option<String>,
-    /// `yes`, `perhaps` or `no`.
     helps: Help,
     reason: String,
     links_liburing: bool,
@@ -127,7 +123,7 @@ const NOTES: &[&str] = &["programs that issue the system calls themselves, inlin
      bindings, static programs), bypass any library; calls through libc's syscall() (nginx, \
      MariaDB) are seen by the preload library only"];
 
-/// Collects and prints the report. The exit code is 1 if the report has problems.
+/// The exit code is 1 if the report has problems.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
     match &report.program {
@@ -174,8 +170,7 @@ impl Report {
     }
 }
 
-/// Inspects the program or process that `--program` names. Without `--program`, inspects the
-/// argument `path` if it is an executable file.
+/// Without `--program`, inspects the argument `path` if it is an executable file.
 fn look_at_program(
     args: &DoctorArgs,
 ) -> std::result::Result<Option<(Program, Option<Process>)>, String> {
@@ -280,9 +275,8 @@ impl PathReport {
     }
 }
 
-/// Returns `true` if the file system is XFS and buffered or direct writes would wait. XFS updates a
-/// file's timestamps in a transaction (xfs_vn_update_time), so the first write in each tick of the
-/// clock waits, even if it allocates nothing.
+/// XFS updates timestamps in a transaction (xfs_vn_update_time), so the first write in each tick of
+/// the clock waits, even if it allocates nothing.
 fn timestamps_wait(support: &NowaitSupport) -> bool {
     let waits = |answer: &Answer| matches!(answer, Answer::WouldWait);
     support.file_system == "xfs" && (waits(&support.buffered_write) || waits(&support.direct_write))

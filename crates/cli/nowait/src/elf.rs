@@ -7,34 +7,24 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// An executable file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Image {
-    /// A 64-bit ELF file.
     Elf(Elf),
     /// A file that begins with `#!`: the interpreter and its first argument.
     Script(PathBuf, Option<String>),
     /// An ELF file of another word size or byte order.
     Foreign,
-    /// Something else.
     Other,
 }
 
-/// A 64-bit ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
     /// `true` if the file names a loader (PT_INTERP). Without a loader no library can be preloaded.
     pub(crate) dynamic: bool,
-    /// The names of the libraries that the file needs.
     pub(crate) needed: Vec<String>,
-    /// The names of all symbols that the file does not define itself, and takes from libraries.
     pub(crate) imports: Vec<String>,
 }
 
-/// Finds out the kind of the file from its first bytes and, if it is ELF, from its headers.
-///
-/// # Errors
-/// The file cannot be read, or its ELF headers contradict themselves.
 pub(crate) fn inspect(path: &Path) -> Result<Image, String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     let mut start = [0u8; 256];

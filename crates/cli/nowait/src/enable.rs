@@ -25,16 +25,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The facts that decide the text of the drop-in.
 #[derive(Debug)]
 struct Plan<'a> {
     options: &'a Options,
-    /// The unit without the drop-in of an earlier `nowait enable`.
     unit: Unit,
     setting: Setting,
     /// The library's path as the service sees it.
     library: PathBuf,
-    /// The variables NOWAIT_* that the flags set.
     variables: Vec<(&'static str, OsString)>,
 }
 
@@ -63,7 +60,6 @@ impl Plan<'_> {
         kept(&self.unit, self.options.via, &self.library)
     }
 
-    /// Makes the text of the drop-in; `found` is the state of its path before.
     fn text(&self, found: &Found) -> Result<String> {
         let via = self.options.via;
         let ours = via.value(&self.library, None);
@@ -83,8 +79,7 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the entries that the variable of `via` has without nowait: from the unit or from the
-/// manager's defaults. `None` if there are none.
+/// Returns the value of the variable of `via` without nowait, from the unit or the manager.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());
@@ -96,15 +91,10 @@ pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     (!kept.is_empty()).then(|| kept.join(":"))
 }
 
-/// Escapes `%`, which begins a specifier of systemd.
 fn escaped(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// Returns the manager that the flags choose: the user's own, an image's, or the system's.
-///
-/// # Errors
-/// `root` is not a folder, or `--user` is given and HOME is not set.
 pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     if user {
         return Place::user(|name| std::env::var_os(name)).map_err(Failure::new);
@@ -116,9 +106,6 @@ pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     Ok(Place::system(root))
 }
 
-/// Writes the drop-in and prints a report. Writes nothing with `--dry-run`, or if the file has this
-/// text already. Fails if a check refuses the service, unless `--force` is given. With `--now`,
-/// also restarts the service.
 pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     let plan = Plan::make(args)?;
     let mut found = Findings::collect(&plan);
@@ -155,8 +142,6 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     now(&args.services, unit, state)
 }
 
-/// Removes the drop-in if it exists, and prints a report. With `--dry-run` only prints the report.
-/// With `--now`, also restarts the service.
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
@@ -179,8 +164,7 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     now(&args.services, &unit, state)
 }
 
-/// Returns the commands by which the user makes systemd apply the change; none for an image, or if
-/// `--now` runs them.
+/// Returns the commands for the user; none for an image, or if `--now` runs them.
 fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     if services.root.is_some() || services.now {
         return Vec::new();
@@ -191,15 +175,13 @@ fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     vec![format!("{systemctl} daemon-reload"), format!("{systemctl} restart {named}")]
 }
 
-/// Returns the name of the unit for systemctl; for a template, a pattern that matches all its
-/// instances.
+/// The name of a template becomes a pattern that matches its loaded instances.
 fn running(unit: &UnitName) -> String {
     let name = unit.to_string();
     if unit.is_template() { name.replace("@.", "@*.") } else { name }
 }
 
-/// With `--now`, reloads systemd and restarts the service if it runs; without, does nothing.
-/// `state` is the state of the drop-in, for the error message.
+/// Reloads systemd, and restarts the service if it runs; does nothing without `--now`.
 fn now(services: &Services, unit: &UnitName, state: &str) -> Result<ExitCode> {
     if !services.now {
         return Ok(ExitCode::SUCCESS);

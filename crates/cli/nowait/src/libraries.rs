@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The variable that overrides the folder of the libraries.
 pub(crate) const LIBDIR: &str = "NOWAIT_LIBDIR";
 
 impl Via {
@@ -20,7 +19,6 @@ impl Via {
         }
     }
 
-    /// Returns the variable through which the loader finds the library.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Via::Preload => "LD_PRELOAD",
@@ -28,7 +26,7 @@ impl Via {
         }
     }
 
-    /// Returns the separators between entries of the variable. Source: ld.so(8).
+    /// Source: ld.so(8).
     pub(crate) fn separators(self) -> &'static [char] {
         match self {
             Via::Preload => &[':', ' '],
@@ -36,8 +34,6 @@ impl Via {
         }
     }
 
-    /// Returns the new value of the variable: nowait's library or, for LD_LIBRARY_PATH, its folder,
-    /// and then the old value.
     pub(crate) fn value(self, library: &Path, before: Option<OsString>) -> OsString {
         let mut value = match self {
             Via::Preload => library.as_os_str().to_owned(),
@@ -53,18 +49,10 @@ impl Via {
 
 /// Finds the library in `$NOWAIT_LIBDIR`. Without that variable, looks in `lib` and `lib/nowait`
 /// beside the folder of this executable.
-///
-/// # Errors
-/// The library is in none of these folders, or its path has a character that the loader would take
-/// for a separator.
 pub(crate) fn find(via: Via) -> Result<PathBuf> {
     find_in(&Place::system(Path::new("/")), via)
 }
 
-/// Finds the library in the system of `place`, where it must have the same path as in this system.
-///
-/// # Errors
-/// The errors of [`find`].
 pub(crate) fn find_in(place: &Place, via: Via) -> Result<PathBuf> {
     let name = via.file_name();
     let places = match std::env::var_os(LIBDIR).filter(|dir| !dir.is_empty()) {
@@ -80,8 +68,8 @@ pub(crate) fn find_in(place: &Place, via: Via) -> Result<PathBuf> {
         let places = places.join(", ");
         return Err(Failure::new(format!("{name} is not in {places}; set {LIBDIR} to its place")));
     };
-    // ld.so(8): the loader splits both lists at colons, LD_PRELOAD also at spaces and
-    // LD_LIBRARY_PATH also at semicolons; there is no way to quote.
+    // ld.so(8): the loader splits LD_PRELOAD at colons and spaces, LD_LIBRARY_PATH at colons and
+    // semicolons; neither variable can have quotes.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b';')) {
         return Err(Failure::new(format!(
             "{}: the loader cannot be told a path with a space, colon or semicolon; move it, or \
@@ -99,7 +87,6 @@ fn beside_executable() -> Vec<PathBuf> {
 }
 
 /// Reads the version from the bytes of a library file, which contain `nowait 1.2.3 library`.
-/// `None`: the file is not a library of nowait, or cannot be read.
 pub(crate) fn version(file: &Path) -> Option<String> {
     const BEFORE: &[u8] = b"nowait ";
     const BEHIND: &[u8] = b" library";
@@ -117,11 +104,7 @@ pub(crate) fn version(file: &Path) -> Option<String> {
     None
 }
 
-/// Loads the library into a child process that executes this program. Kills the child after 5
-/// seconds.
-///
-/// # Errors
-/// The loader's refusal in one line, or the child's failure.
+/// Loads the library into a child, which executes this program and has 5 seconds.
 pub(crate) fn try_load(library: &Path) -> Result<()> {
     let executable = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
     let mut command = Command::new(executable);
@@ -153,7 +136,6 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
     }
 }
 
-/// Returns `true` for a variable NOWAIT_* that the libraries may read: each one except [`LIBDIR`].
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"NOWAIT_") && name != LIBDIR
 }

@@ -60,7 +60,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the completions for a shell, including those for the commands of installed companions.
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut described: Vec<_> = companion::ALL.into_iter().flat_map(Companion::commands).collect();
     let command = Cli::command().mut_subcommands(|command| {

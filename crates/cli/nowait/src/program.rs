@@ -9,16 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A program that was inspected.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// The file to execute.
     pub(crate) path: PathBuf,
     pub(crate) interpreter: Option<PathBuf>,
     /// The headers of the file or, if the file is a script, of its interpreter.
     pub(crate) image: Result<Image, String>,
-    /// The reason why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH (AT_SECURE); `None` if it
-    /// does not ignore them.
+    /// The reason why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH (AT_SECURE).
     pub(crate) secure: Option<&'static str>,
 }
 
@@ -31,7 +28,6 @@ pub(crate) enum Help {
 }
 
 impl Help {
-    /// Returns the word that reports use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Help::Yes => "yes",
@@ -45,7 +41,6 @@ impl Help {
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) place: Place,
-    /// The value of the variable PATH.
     pub(crate) path: OsString,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -64,8 +59,7 @@ impl Setting {
         }
     }
 
-    /// Finds the file that `name` executes, as execvp(3) does. Returns a name with a slash without
-    /// a check.
+    /// Finds a program as execvp(3) does. Returns a name with a slash without a check.
     pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             return Some(PathBuf::from(name));
@@ -74,7 +68,6 @@ impl Setting {
         files.find(|file| is_executable(&self.place.follow(file)))
     }
 
-    /// Inspects the program or, if it is a script, its interpreter.
     pub(crate) fn look_at(&self, path: &Path) -> Program {
         let image = elf::inspect(&self.place.follow(path));
         if let Ok(Image::Script(interpreter, argument)) = &image {
@@ -91,16 +84,13 @@ impl Setting {
         Program { path: path.to_owned(), interpreter: None, image, secure: self.secure(path) }
     }
 
-    /// Returns the program that runs the script: for `#!/usr/bin/env NAME` the file of NAME, if
-    /// there is one.
     fn real_interpreter(&self, interpreter: &Path, argument: Option<&str>) -> PathBuf {
         let by_env = interpreter.file_name() == Some(OsStr::new("env"));
         let named = argument.filter(|_| by_env).and_then(|name| self.find(OsStr::new(name)));
         named.unwrap_or_else(|| interpreter.to_owned())
     }
 
-    /// Returns the reason why the loader would ignore LD_PRELOAD for this file. Source: ld.so(8),
-    /// "Secure-execution mode".
+    /// Source: ld.so(8), "Secure-execution mode".
     fn secure(&self, path: &Path) -> Option<&'static str> {
         if self.no_new_privileges {
             return None;
@@ -120,26 +110,22 @@ impl Setting {
     }
 }
 
-/// Finds the file that this process would execute for `name`, as execvp(3) does.
 pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
     Setting::here().find(name)
 }
 
-/// Inspects a program as this process would execute it.
 pub(crate) fn look_at(path: &Path) -> Program {
-    // Make the path absolute, because a `Setting` has no current directory.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Setting::here().look_at(&path)
 }
 
-/// Returns `true` if `path` is a regular file with an execute permission.
+/// Returns `true` if `path` is a regular file that its owner, its group or others may execute.
 pub(crate) fn is_executable(path: &Path) -> bool {
     let metadata = std::fs::metadata(path);
     metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
 impl Program {
-    /// Returns the verdict, and its reason in one line.
     pub(crate) fn verdict(&self) -> (Help, String) {
         if let Some(secure) = self.secure {
             let why = "the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it";
@@ -159,7 +145,6 @@ impl Program {
         }
     }
 
-    /// Returns `true` if the program, or the interpreter of a script, links liburing.
     pub(crate) fn links_liburing(&self) -> bool {
         let Ok(Image::Elf(elf)) = &self.image else { return false };
         elf.needed.iter().any(|name| name.starts_with("liburing"))
@@ -175,7 +160,6 @@ impl Program {
     }
 }
 
-/// The functions of POSIX AIO that start requests.
 const POSIX_AIO: [&str; 4] = ["aio_read", "aio_write", "aio_fsync", "lio_listio"];
 
 fn judge(elf: &Elf) -> (Help, String) {

@@ -9,7 +9,6 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Executes the program in place of this process. Returns only if that fails.
 pub(crate) fn run(args: &RunArgs) -> Failure {
     match prepare(args) {
         Ok(mut command) => not_executed(&args.command[0], &command.exec()),
@@ -38,7 +37,6 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     Ok(command)
 }
 
-/// Refuses flags that were removed, and names the replacement.
 pub(crate) fn check(options: &Options) -> Result<()> {
     if options.submit == Some(Submit::Inline) {
         return Err(Failure::usage(
@@ -58,8 +56,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     )))
 }
 
-/// Checks that a backend that the user names works. Without this check, the library would warn and
-/// use another backend.
+/// Without this check, the library would warn and use another backend.
 pub(crate) fn require(backend: Option<Backend>) -> Result<()> {
     let probe: fn() -> Probe = match backend {
         Some(Backend::Uring) => probe::uring,
@@ -74,8 +71,6 @@ pub(crate) fn require(backend: Option<Backend>) -> Result<()> {
     })
 }
 
-/// Returns the variables that the flags set for the libraries. The program inherits other variables
-/// unchanged.
 pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
     let mut set: Vec<(&'static str, OsString)> = Vec::new();
     let mut put = |name, value: Option<OsString>| set.extend(value.map(|value| (name, value)));
@@ -88,15 +83,14 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
         "NOWAIT_REPORT",
         args.report.as_ref().map(|file| match file {
             None => "1".into(),
-            // The path must be absolute, because the program may change its directory, and because
-            // the library would take a file called `1` for the value `1`.
+            // An absolute path: the program may change its directory, and `1` would be a value.
             Some(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()).into(),
         }),
     );
     set
 }
 
-/// Returns the failure to execute `name`, in one line, with the exit code that a shell would use.
+/// The failure has the exit code that a shell would use.
 fn not_executed(name: &OsStr, error: &std::io::Error) -> Failure {
     let there = program::find(name).is_some_and(|path| path.exists());
     let name = name.to_string_lossy();

@@ -14,7 +14,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The JSON of `nowait status --json`.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -22,7 +21,6 @@ struct Report {
     processes: Vec<Process>,
 }
 
-/// A unit for which `nowait enable` has written a drop-in.
 #[derive(Debug, Serialize)]
 struct EnabledUnit {
     unit: String,
@@ -32,11 +30,10 @@ struct EnabledUnit {
     version: Option<String>,
     /// The variables that the drop-in sets besides LD_PRELOAD or LD_LIBRARY_PATH.
     variables: Vec<String>,
-    /// The problem of the unit, and the remedy.
     problem: Option<String>,
 }
 
-/// Prints the units and the processes. The exit code is 1 if a unit has a problem.
+/// The exit code is 1 if a unit has a problem.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let place = place(args.user, args.root.as_deref())?;
     let processes = if place.is_here() { processes::all(Path::new("/proc")) } else { Vec::new() };
@@ -49,7 +46,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_wrong)))
 }
 
-/// Finds the drop-ins of nowait in all folders of units; of each unit, one.
+/// Returns one drop-in for each unit: the one in the folder of the highest precedence.
 fn units(place: &Place) -> Vec<EnabledUnit> {
     let mut found: Vec<EnabledUnit> = Vec::new();
     for folder in place.folders() {
@@ -122,7 +119,6 @@ impl Report {
         }
         for unit in &self.units {
             if let Some(problem) = &unit.problem {
-                // Writing to a string cannot fail.
                 let _ = writeln!(text, "problem: {}: {problem}", unit.unit);
             }
         }

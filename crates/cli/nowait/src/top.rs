@@ -1,5 +1,5 @@
-//! `nowait top`: the servers of this user and the processes under `nowait run`, by default once a
-//! second.
+//! `nowait top`: the servers of this user and the processes with the preload library, by default
+//! once a second.
 
 use clap::Args;
 use nowait_status::{
@@ -36,7 +36,6 @@ pub(crate) struct TopArgs {
     pub(crate) json: bool,
 }
 
-/// The state of the servers and the programs at one moment.
 #[derive(Debug, Default)]
 struct Look {
     servers: BTreeMap<u32, Status>,
@@ -52,16 +51,14 @@ struct Program {
     figures: Option<Figures>,
 }
 
-/// The counters that a program under `nowait run --stats` writes: sums over its contexts since the
-/// program started.
+/// The counters that a program under `nowait run --stats` has written, since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Figures {
     backend: String,
     requests: u64,
     completed_inline: u64,
     completions: u64,
-    /// The 99th percentile and the maximum of the time inside submit, each from the context where
-    /// it is longest.
+    /// The time inside submit, in the context where it is longest.
     submit_p99_ns: u64,
     submit_max_ns: u64,
 }
@@ -85,12 +82,6 @@ impl Figures {
     }
 }
 
-/// Prints what happened between two moments: repeatedly until the process is ended, or once with
-/// `--once` or if the output is not a terminal. With `--json`, prints only the counters of the
-/// servers.
-///
-/// # Errors
-/// No server answers at a socket that the command line names, or the output cannot be written.
 pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     let failed = |error: io::Error| Failure::new(format!("standard output: {error}"));
     let mut out = io::stdout().lock();
@@ -120,7 +111,6 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     }
 }
 
-/// Waits for `time` on a channel on which no message arrives.
 fn pause(time: Duration) {
     let (_nobody, silence) = mpsc::channel::<()>();
     let _ = silence.recv_timeout(time);
@@ -134,7 +124,6 @@ fn look(args: &TopArgs) -> Look {
     Look { servers, programs: programs() }
 }
 
-/// Finds the processes with the preload library that this user may inspect.
 fn programs() -> BTreeMap<u32, Program> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -160,7 +149,6 @@ fn program(number: u32) -> Option<Program> {
     })
 }
 
-/// Renders the tables as text, without empty ones.
 fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
     let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let tables = [
@@ -176,13 +164,11 @@ fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
     shown.join("\n")
 }
 
-/// Makes the table of the images that are served.
 fn exports(before: &Look, now: &Look, ms: u64) -> String {
     let mut text = String::new();
     for (pid, status) in &now.servers {
         for export in &status.exports {
             if text.is_empty() {
-                // Writing to a string cannot fail.
                 let _ = writeln!(
                     text,
                     "{:>8}  {:<20} {:>7} {:>18} {:>18} {:>6} {:>8} {:>8}",
@@ -196,8 +182,7 @@ fn exports(before: &Look, now: &Look, ms: u64) -> String {
     text
 }
 
-/// Makes the table of the images on object stores. The ratio of bytes put to bytes written, and the
-/// failures, count from the start of `nowait serve`.
+/// The ratio of bytes put to written, and the failures, count from the server's start.
 fn stores(before: &Look, now: &Look, ms: u64) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         status.exports.iter().filter_map(move |export| Some((*pid, export, export.store.as_ref()?)))
@@ -241,8 +226,7 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
     text
 }
 
-/// Makes the table of the images on NBD servers. RECONNECTS and REPEATED count from the start of
-/// `nowait serve`.
+/// RECONNECTS and REPEATED count from the start of `nowait serve`.
 fn connections(before: &Look, now: &Look) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         let exports = status.exports.iter();
@@ -284,9 +268,7 @@ fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
     }
 }
 
-/// Makes the table of the processes with the preload library that already existed at the look
-/// before: their transfers, and with `--stats` their requests. Times inside submit count from the
-/// program's start.
+/// Leaves out new processes. Times inside submit count from the program's start.
 fn programs_table(before: &Look, now: &Look, ms: u64) -> String {
     let mut text = String::new();
     for (pid, program) in &now.programs {

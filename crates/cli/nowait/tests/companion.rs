@@ -10,14 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::outcome;
 use tempfile::TempDir;
 
-/// A script that prints its name, its process number and its arguments, and exits with 7.
 const SCRIPT: &str = "#!/bin/sh\necho \"${0##*/} $$ $*\"\nexit 7\n";
 
-/// Lets one test run at a time. Otherwise a child that another test has just forked might still
-/// have this test's script open for writing, and execve(2) would fail with ETXTBSY.
+/// One test at a time: another test's child may have a script open (execve(2): ETXTBSY).
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A folder with a copy of nowait and no companion.
 struct Place {
     _turn: MutexGuard<'static, ()>,
     folder: TempDir,

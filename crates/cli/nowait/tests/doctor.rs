@@ -6,8 +6,6 @@ use serde_json::Value;
 use std::path::Path;
 use support::{KAIO, URING, libraries, nowait, outcome, refuse};
 
-/// Runs `nowait doctor --json` with dummy libraries; `refused` calls fail with `errno`. Returns the
-/// exit code and the report.
 fn doctor(args: &[&str], refused: &[i64], errno: i32) -> (i32, Value) {
     let dir = tempfile::tempdir().unwrap();
     libraries(dir.path());

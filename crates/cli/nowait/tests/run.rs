@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use support::{KAIO, URING, libraries, nowait, outcome, refuse};
 use tempfile::TempDir;
 
-/// A folder with both libraries and an executable script.
 struct Place {
     dir: TempDir,
 }
@@ -176,7 +175,6 @@ fn a_set_user_id_program_is_warned_about_and_run_all_the_same() {
     let place = Place::new("");
     std::fs::copy("/bin/true", place.script()).unwrap();
     let mode = std::fs::Permissions::from_mode(0o4755);
-    // Give the file to another user, if this process may.
     if std::os::unix::fs::chown(place.script(), Some(12_345), None).is_err() {
         return note_skip_here("needs root");
     }

@@ -6,7 +6,6 @@ use support::{nowait, outcome};
 
 const RED: &str = "\x1b[31mred\r\nnowait: all is well";
 
-/// Returns `true` if the text is one line that has no control characters before its end.
 fn is_shown(text: &str) -> bool {
     text.lines().count() == 1 && !text.trim_end_matches('\n').contains(char::is_control)
 }

@@ -18,8 +18,7 @@ pub struct StoreStatus {
     pub got_bytes: u64,
     /// DELETE requests to the store.
     pub deletes: u64,
-    /// Requests that failed: the store answered with an error or not in time, or the connection was
-    /// lost. The server repeats most of them.
+    /// Requests to the store that failed; the server repeats most of them.
     pub failures: u64,
     /// The reason of the last failure of a request to the store.
     pub last_error: Option<String>,
@@ -35,8 +34,7 @@ pub struct StoreStatus {
     /// Reads of data that the store had to answer; 0 if the image has no cache.
     #[serde(default)]
     pub cache_misses: u64,
-    /// The server does not use the cache now, because the disk of the cache's folder does not
-    /// answer.
+    /// The server leaves the cache out now, because the disk of its folder does not answer.
     #[serde(default)]
     pub cache_is_aside: bool,
 }
@@ -48,11 +46,9 @@ pub struct ConnectionStatus {
     pub is_up: bool,
     /// Connections that the client made after its first one.
     pub reconnects: u64,
-    /// Changes that the client repeated on a later connection. The server had acknowledged them
-    /// before.
+    /// Acknowledged changes that the client repeated on a later connection.
     pub repeated: u64,
-    /// Bytes of changes that the client keeps, so that it can repeat them: they are not durable
-    /// yet.
+    /// Bytes of changes that the client keeps to repeat, because they are not durable yet.
     pub kept_bytes: u64,
     /// Reads that the cache has answered; 0 if there is no cache.
     #[serde(default)]
@@ -63,14 +59,12 @@ pub struct ConnectionStatus {
 }
 
 impl StoreStatus {
-    /// Returns the percentage of reads that the cache has answered; `None`: there were no reads, or
-    /// there is no cache.
+    /// Returns the percentage of reads that the cache answered; `None`: no reads, or no cache.
     pub fn hit_percent(&self) -> Option<u64> {
         (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
     }
 
-    /// Returns the increase of the counters since `before`. The other fields keep the values of
-    /// `self`.
+    /// Returns the increase of the counters since `before`; the other fields keep their values.
     #[must_use]
     pub fn since(&self, before: &StoreStatus) -> StoreStatus {
         StoreStatus {
@@ -90,8 +84,7 @@ impl StoreStatus {
 }
 
 impl ConnectionStatus {
-    /// Returns the percentage of reads that the cache has answered since `before`; `None`: there
-    /// were no reads, or there is no cache.
+    /// Like [`StoreStatus::hit_percent`], of the reads since `before`.
     pub fn hit_percent_since(&self, before: &ConnectionStatus) -> Option<u64> {
         let hits = self.cache_hits.saturating_sub(before.cache_hits);
         let misses = self.cache_misses.saturating_sub(before.cache_misses);

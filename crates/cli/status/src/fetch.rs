@@ -11,8 +11,7 @@ use std::{
 /// The maximum size of an answer in bytes: room for about a thousand exports.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// A socket with one time limit for all reads and writes together. A server that sends single bytes
-/// slowly cannot extend the limit.
+/// A server that sends single bytes slowly cannot extend the time limit.
 #[derive(Debug)]
 struct Timed {
     socket: UnixStream,
@@ -24,7 +23,6 @@ impl Timed {
         Timed { socket, until: Instant::now() + PATIENCE }
     }
 
-    /// Limits the socket's next read or write to the time that is left; fails if no time is left.
     fn limit(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
         // The kernel would take a timeout of zero for no limit, so `UnixStream` refuses it.

@@ -2,8 +2,7 @@
 
 use crate::KindStatus;
 
-/// Formats the requests and the megabytes per second; `kind` counts an interval of `ms`
-/// milliseconds.
+/// Formats requests and megabytes per second from the counters of `ms` milliseconds.
 pub fn rate(kind: &KindStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
     format!("{:.0}/s {:.1} MB/s", per_s(kind.requests), per_s(kind.bytes) / 1e6)

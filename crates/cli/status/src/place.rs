@@ -10,8 +10,6 @@ use std::{
 
 /// The folder of root's servers if `XDG_RUNTIME_DIR` is not set.
 const ROOTS: &str = "/run/nowait";
-/// The parent folder and the beginning of the name of the folders of the services of
-/// `contrib/systemd`.
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 
 /// A running program normally writes its counters once a second. A file of this age or older is
@@ -42,8 +40,7 @@ pub fn own_folder() -> io::Result<PathBuf> {
         _ => {}
     }
     let about = fs::symlink_metadata(&folder)?;
-    // Another user who owns the folder could put links into it: this process would then write to
-    // the files to which they lead.
+    // Through another user's links in the folder, this process would write elsewhere.
     if !about.is_dir() || about.uid() != inspect::user_ids().1 {
         let reason = format!("{} is not a private folder of this user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
@@ -63,8 +60,6 @@ pub fn figures(pid: u32) -> Option<serde_json::Value> {
     })
 }
 
-/// Returns the folders with the sockets of this user's servers and the counters of programs; for
-/// root, also `/run/nowait` and the folders of the services of `contrib/systemd`.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![folder()];
     if inspect::user_ids().1 == 0 {

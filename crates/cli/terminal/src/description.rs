@@ -17,7 +17,6 @@ pub struct Description {
     commands: Vec<Description>,
 }
 
-/// An option, or a positional argument.
 #[derive(Debug, Serialize, Deserialize)]
 struct Argument {
     id: String,
@@ -29,14 +28,12 @@ struct Argument {
     value_names: Vec<String>,
     /// Possible values that the help shows, each with its help.
     values: Vec<(String, Option<String>)>,
-    /// Kind of the value, such as `FilePath`.
     hint: String,
     /// The fewest and the most values that the argument takes.
     count: (usize, usize),
     is_required: bool,
     is_repeated: bool,
     is_hidden: bool,
-    /// Ids of the arguments that conflict with this one.
     conflicts: Vec<String>,
 }
 
@@ -61,8 +58,7 @@ impl Description {
         &self.name
     }
 
-    /// Makes a clap command that has the completions of the described command. It serves for
-    /// completions only, not to parse arguments.
+    /// Makes a clap command that serves for completions only, not to parse arguments.
     #[must_use]
     pub fn command(self) -> Command {
         Command::new(self.name)
@@ -85,14 +81,12 @@ impl Description {
     }
 }
 
-/// Describes the subcommands that are not hidden, except `help`, which clap adds itself.
 fn below(command: &Command) -> Vec<Description> {
     let commands = command.get_subcommands();
     let shown = commands.filter(|it| !it.is_hide_set() && it.get_name() != "help");
     shown.map(Description::of).collect()
 }
 
-/// Converts a help text for clap; for `None`, clap shows no help.
 fn resettable(text: Option<String>) -> Resettable<StyledStr> {
     text.map_or(Resettable::Reset, |text| Resettable::Value(text.into()))
 }
@@ -177,7 +171,6 @@ mod tests {
     use super::*;
     use clap_complete::{Shell, generate};
 
-    /// Makes a command with arguments of several kinds, and with a subcommand.
     fn original() -> Command {
         let mode = PossibleValue::new("on").help("With it.");
         let modes = PossibleValuesParser::new([mode, PossibleValue::new("off")]);

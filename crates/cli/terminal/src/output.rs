@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Writes text to standard output; escapes control characters except line ends and tabs. A reader
+/// Writes text to standard output; escapes control characters except newlines and tabs. A reader
 /// that has closed the pipe (`| head`) is not an error.
 ///
 /// # Errors

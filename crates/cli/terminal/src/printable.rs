@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-/// Escapes control characters except line ends and tabs, and characters that change the direction
-/// of the text.
+/// Escapes control characters except newlines and tabs. Also escapes characters that change the
+/// direction of the text.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden_in_lines, |c| c.escape_default().to_string())
 }
 
-/// Escapes the characters that [`printable`] escapes, and also line ends and tabs, so that the
+/// Escapes the characters that [`printable`] escapes, and also newlines and tabs, so that the
 /// result is one line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden, |c| c.escape_default().to_string())

@@ -2,8 +2,7 @@
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
-/// Makes an empty table without lines between its rows. If standard output is not a terminal, the
-/// table is at most 100 columns wide.
+/// Makes an empty table, at most 100 columns wide if standard output is not a terminal.
 pub fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);

@@ -14,7 +14,6 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Joins the lines of the first paragraph of clap's message, and refers to --help for the rest.
 fn one_line(text: &str) -> String {
     let first = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.split_whitespace().collect();

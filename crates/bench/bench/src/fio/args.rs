@@ -19,7 +19,6 @@ Examples:
   nowait bench submit --engine system,nowait-threads --case a
   nowait bench submit --list                   the cases and their targets, nothing run";
 
-/// The examples of `bench posix`, which has the same options as `bench submit`.
 pub(crate) const POSIX_EXAMPLES: &str = "\
 Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
 

@@ -18,13 +18,11 @@ use super::args::DemoArgs;
 use super::job::{FioCase, cases};
 use super::suite::{FioSuite, Plan};
 
-/// The cases of the demo: reads that wait for the disk, and reads and writes mixed.
 const SHOWN: [&str; 2] = ["a", "b"];
 
 /// The longest time of a run. The budget may shorten it.
 const RUNTIME: Duration = Duration::from_secs(2);
 
-/// The lines of the demo, in words for a reader who does not know asynchronous I/O.
 const LINES: [(Metric, &str); 5] = [
     (Metric::SubmitUsMean, "stuck inside io_submit, mean"),
     (Metric::SubmitUsP999, "stuck inside io_submit, worst 1 in 1000"),
@@ -33,7 +31,6 @@ const LINES: [(Metric, &str); 5] = [
     (Metric::ContextSwitchesPerIo, "context switches per request"),
 ];
 
-/// Runs an unmodified fio with and without nowait, prints one table, and writes the reports.
 pub(crate) fn run_demo(args: &DemoArgs) -> Result<Measurement> {
     let reports = ReportArgs { json: args.json.clone(), html: Some(args.html.clone()) };
     reports.prepare()?;
@@ -67,7 +64,6 @@ pub(crate) fn run_demo(args: &DemoArgs) -> Result<Measurement> {
     Ok(measurement)
 }
 
-/// Returns the table of the demo, and the notes, as text.
 fn table(measurement: &Measurement) -> String {
     let mut text = String::new();
     let mut table = new_table(&["", "without nowait", "with nowait", "what changes"]);

@@ -7,48 +7,39 @@ use nowait_harness::case::{Case, Subject, name};
 use nowait_harness::cases::{self, Job};
 use serde::Deserialize;
 
-/// One way to launch the same unmodified fio.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
     /// The name of the engine in fio's option `ioengine`.
     pub(crate) engine: String,
-    /// Variables of the environment that set up nowait's library. fio runs with the library
-    /// preloaded only if there are any.
+    /// Environment variables of nowait's library; empty if fio runs without the library.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
-    /// `true` if a seccomp filter refuses `io_uring` with EPERM.
+    /// A seccomp filter refuses `io_uring` with EPERM.
     #[serde(default)]
     pub(crate) forbids_uring: bool,
 }
 
 impl Way {
-    /// Returns `true` if fio runs with nowait's library preloaded.
     pub(crate) fn preloads(&self) -> bool {
         !self.settings.is_empty()
     }
 }
 
-/// The work of a case, done by fio in one of the ways.
 pub(crate) type FioJob = Job<Way, Work>;
 pub(crate) type FioCase = Case<FioJob>;
 
-/// The kind of file system of a case's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Place {
-    /// A file system on a disk.
     Disk,
-    /// A file system in memory.
     Tmpfs,
 }
 
-/// The state of the file and of the page cache before each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Start {
-    /// The test file. The suite writes everything back, and drops the page cache or at least the
-    /// pages of the file.
+    /// The test file, not cached: the suite drops its pages, or all caches.
     Cold,
     /// The test file, read into the page cache.
     Cached,
@@ -58,7 +49,6 @@ pub(crate) enum Start {
     Holes,
 }
 
-/// fio's `rw`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Rw {
@@ -71,7 +61,6 @@ pub(crate) enum Rw {
 }
 
 impl Rw {
-    /// Returns the value of fio's option `rw`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -83,7 +72,6 @@ impl Rw {
     }
 }
 
-/// The work of a case.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Work {
@@ -93,7 +81,6 @@ pub(crate) struct Work {
     pub(crate) block_bytes: u64,
     pub(crate) depth: u32,
     pub(crate) direct: bool,
-    /// Opens the files with `O_SYNC`.
     pub(crate) sync: bool,
     /// fio visits each block once before any block again, so that an uncached read stays uncached.
     pub(crate) random_map: bool,
@@ -101,11 +88,9 @@ pub(crate) struct Work {
     pub(crate) jobs: u32,
     /// The number of files of each context. The size of the work is the sum of their sizes.
     pub(crate) files: u32,
-    /// Additional options of fio.
     pub(crate) more: Vec<String>,
 }
 
-/// Random reads of 4 KiB, 32 in flight, buffered and uncached.
 impl Default for Work {
     fn default() -> Self {
         Self {
@@ -128,7 +113,6 @@ const SUBMIT: &str = concat!(include_str!("ways.toml"), include_str!("submit.tom
 const POSIX: &str = concat!(include_str!("ways.toml"), include_str!("posix.toml"));
 const PARITY: &str = concat!(include_str!("ways.toml"), include_str!("parity.toml"));
 
-/// Makes the cases of the table `posix` or `parity`; for any other workload, of `submit`.
 pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
     cases::table(match workload {
         "posix" => POSIX,
@@ -137,8 +121,7 @@ pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
     })
 }
 
-/// Returns each cell of `parity` once for each number of threads, instead of its own number. The
-/// title of a cell with more than one thread names the number.
+/// Returns each cell once for each number of threads in `counts`, or once if `counts` is empty.
 pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> {
     let with = |cell: &FioCase, jobs: u32| {
         let name = name(format!("{}-threads-{jobs}", cell.name));
@@ -156,19 +139,17 @@ pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> 
     cells
 }
 
-/// Returns all ways to launch fio.
 pub(crate) fn ways() -> Vec<Subject<Way>> {
     cases::engines(SUBMIT)
 }
 
-/// Returns the work that all subjects of a case do.
+/// All subjects of a case do the work of its first subject.
 pub(crate) fn work(case: &FioCase) -> &Work {
     &case.subjects[0].job.work
 }
 
 impl Work {
-    /// Returns the paths of the job's files: one file is `path` itself, and several have numbers as
-    /// the extension of `path`.
+    /// Returns `path` itself for one file; several files have numbers as the extension of `path`.
     pub(crate) fn paths(&self, path: &Path) -> Vec<PathBuf> {
         match self.files {
             1 => vec![path.to_owned()],
@@ -176,30 +157,25 @@ impl Work {
         }
     }
 
-    /// Returns `true` if fio only reads in this job.
     pub(crate) fn reads_only(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead)
     }
 
-    /// Returns `true` if the job works on the file that cold cases share.
     pub(crate) fn is_on_shared_file(&self) -> bool {
         self.start == Start::Cold && self.files == 1
     }
 
-    /// Returns the least number of bytes that fio moves when it verifies `size_bytes`: fio reads
-    /// again the bytes that it wrote.
+    /// fio reads again the bytes that it wrote.
     pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
         match self.rw {
             Rw::Read | Rw::RandRead => size_bytes,
-            // fio writes about half of the bytes, and reads them again; a quarter leaves room for
-            // chance.
+            // fio writes about half of the bytes; a quarter leaves room for chance.
             Rw::RandMixed => size_bytes + size_bytes / 4,
             Rw::Write | Rw::RandWrite => size_bytes * 2,
         }
     }
 
-    /// Returns the least and the most bytes that a run reads from the disk for each byte that it
-    /// moves; `None` if they are unknown.
+    /// Returns the least and the most bytes read from the disk for each byte that a run moves.
     pub(crate) fn disk_reads(&self) -> Option<(f64, f64)> {
         match self.start {
             Start::Cached => Some((0.0, 0.02)),
@@ -210,9 +186,6 @@ impl Work {
         }
     }
 
-    /// Returns `true` if fio ends a run when it has visited every block, even before the run's time
-    /// is over.
-    ///
     /// A second lap would find uncached pages cached, and would overwrite blocks instead of
     /// extending the file or filling holes.
     pub(crate) fn ends_after_one_lap(&self) -> bool {
@@ -223,7 +196,6 @@ impl Work {
         }
     }
 
-    /// Returns `true` if the case makes a new file in each run.
     pub(crate) fn makes_fresh_file(&self) -> bool {
         matches!(self.start, Start::Absent | Start::Holes)
     }

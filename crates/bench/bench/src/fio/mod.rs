@@ -38,15 +38,11 @@ const PARITY: Defaults = Defaults {
     least_bytes: CELL_BYTES_MIN,
 };
 
-/// The smallest file with useful figures for `submit`, `posix` and `demo`.
 const SIZE_BYTES_MIN: u64 = 4 << 20;
 const CELL_BYTES_MIN: u64 = 16 << 20;
 
-/// The size of the file that `parity --verify` verifies.
 const VERIFY_BYTES: u64 = 16 << 20;
 
-/// Measures the cases of `workload`: the time inside `io_submit` (`submit`), or POSIX AIO with
-/// fio's engine `posixaio` (`posix`).
 pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Option<Measurement>> {
     let cases = select(&args.measure, cases(workload))?;
     args.measure.measure(&SUBMIT, cases, |cases, extent| {
@@ -62,7 +58,6 @@ pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Op
     })
 }
 
-/// Measures the cells of parity or, with `--verify`, verifies their data.
 pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     let (limits, verify) = (Limits::beside(args.busy), args.verify);
     let mut cases = with_threads(select(&args.measure, cases("parity"))?, &args.threads);
@@ -87,8 +82,7 @@ pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     })
 }
 
-/// Returns the requested cases, each with the requested ways. Without requested ways, a case keeps
-/// its own.
+/// Without requested ways, a case keeps its own.
 fn select(measure: &MeasureArgs, cases: Vec<FioCase>) -> Result<Vec<FioCase>> {
     let mut cases = measure.select(cases)?;
     let all = ways();
@@ -136,8 +130,7 @@ mod tests {
         assert_eq!(unknown.map_err(|error| error.exit_code()).err(), Some(2));
     }
 
-    /// Runs the cases of a workload on small files with one engine. `None`: fio or O_DIRECT is
-    /// missing here.
+    /// Returns `None` if fio or O_DIRECT is missing here.
     fn small(folder: &Path, workload: &'static str, engine: &str) -> Option<Measurement> {
         if let Err(error) = nowait_harness::fio::version("fio".as_ref()) {
             note_skip_here(&error.to_string());

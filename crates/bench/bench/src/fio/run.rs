@@ -12,7 +12,6 @@ use nowait_harness::{fio, launch, seccomp};
 
 use super::job::{FioJob, Start, Way, Work};
 
-/// An option that only fio's libaio engine knows.
 const OF_LIBAIO: &str = "--userspace_reap";
 
 /// Returns the work of a run that measures fio's start-up: one request, which waits for nothing.
@@ -20,20 +19,16 @@ fn startup() -> Work {
     Work { start: Start::Absent, depth: 1, random_map: false, ..Work::default() }
 }
 
-/// fio, and the library that it may run with.
 #[derive(Debug, Clone)]
 pub(crate) struct Fio {
     program: PathBuf,
-    /// The version, such as `fio-3.33`.
     pub(crate) version: String,
     /// The path of `libnowait_preload.so`. Only the ways that preload the library need it.
     preload: Option<PathBuf>,
 }
 
-/// The processor time and the context switches that a way needs to start and to end.
-///
-/// [`Fio::run`] subtracts them from the figures of a run: fio sets itself up for some 100 ms, which
-/// would dilute the figures of short runs.
+/// The cost of the start and the end of a way. [`Fio::run`] subtracts it: fio sets itself up for
+/// some 100 ms, which would dilute the figures of short runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Startup {
     pub(crate) cpu_us: f64,
@@ -42,7 +37,6 @@ pub(crate) struct Startup {
     pub(crate) report: Option<String>,
 }
 
-/// The input of one run of fio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) way: &'a Way,
@@ -59,27 +53,22 @@ pub(crate) struct Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Measure,
-    /// fio writes data that a later run can verify.
     WritePattern,
-    /// fio verifies the bytes that the job reads. If the job writes, fio then reads the written
-    /// bytes and verifies them.
+    /// fio verifies the bytes that the job reads, and after the job those that it wrote.
     Verify,
 }
 
-/// The figures of a run, and the number of bytes that it moved.
 pub(crate) struct Measured {
     pub(crate) sample: Sample,
     pub(crate) bytes: f64,
 }
 
 impl Fio {
-    /// Checks that fio can be started, and asks for its version.
     pub(crate) fn find(program: &Path, preload: Option<PathBuf>) -> Result<Self> {
         let version = fio::version(program)?;
         Ok(Self { program: program.to_owned(), version, preload })
     }
 
-    /// Checks that a subject works on this machine, and measures the cost of its start and end.
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
@@ -108,7 +97,6 @@ impl Fio {
         Ok(Startup { cpu_us: usages[1].cpu_us, switches: usages[1].switches, report: said })
     }
 
-    /// Makes a run, and returns its figures without the cost of `startup`.
     pub(crate) fn run(&self, run: &Run<'_>, startup: &Startup) -> Result<Measured> {
         let (parsed, usage) = fio::run_one(&mut self.command(run)?, run.runtime)?;
         let mut sample = parsed.sample;
@@ -121,9 +109,8 @@ impl Fio {
         Ok(Measured { sample, bytes: parsed.bytes })
     }
 
-    /// Runs `fio --version`, so that the program and its libraries are in the page cache again
-    /// after all caches were dropped. Otherwise the measured run would read them, tens of
-    /// megabytes, and count these reads as its own.
+    /// Brings fio and its libraries back into the page cache after all caches were dropped.
+    /// Otherwise the measured run would count these reads as its own.
     pub(crate) fn load(&self, way: &Way) -> Result<()> {
         let mut command = self.launched(way)?;
         launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)
@@ -135,7 +122,7 @@ impl Fio {
         Ok(command)
     }
 
-    /// Builds the command of a way. The command inherits no variable that could change the subject.
+    /// The command inherits no variable that could change the subject.
     fn launched(&self, way: &Way) -> Result<Command> {
         let mut command = fio::command(&self.program);
         if way.preloads() {
@@ -152,7 +139,6 @@ impl Fio {
     }
 }
 
-/// Returns fio's arguments for the run.
 fn arguments(run: &Run<'_>) -> Vec<String> {
     let work = run.work;
     // In fio's option, a colon separates two files, so a colon in a path is escaped.
@@ -201,7 +187,6 @@ mod tests {
     use super::*;
     use crate::fio::job::{Rw, cases, work};
 
-    /// Returns the arguments of a run with the engine `engine` as one text.
     fn text(engine: &str, work: &Work, purpose: Purpose, paths: &[&str]) -> String {
         let way = Way { engine: engine.into(), settings: [].into(), forbids_uring: false };
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();

@@ -33,13 +33,11 @@ const RUNTIME_MIN: Duration = Duration::from_millis(500);
 /// several times.
 const SHORTENED_BYTES_MIN: u64 = 512 << 20;
 
-/// Share of a core above which a note names the work of other programs.
 const OTHER_WORK_CORES: f64 = 0.25;
 
 /// If one of these ways does not work, the measurement fails: no case can be compared without it.
 const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
 
-/// The options of a measurement with fio.
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
     /// The size of the files that a case has of its own and that exist before its runs.
@@ -52,25 +50,20 @@ pub(crate) struct Plan {
     pub(crate) parity: Option<Parity>,
 }
 
-/// The options of `bench parity`. `bench parity` subtracts the start-up cost of fio with the
-/// system's library from the figures of each engine, so the cost that nowait adds to the start of a
-/// process counts.
+/// `bench parity` subtracts the start-up cost of fio with the system's library from the figures of
+/// each engine. So the cost that nowait adds to the start of a process counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
-    /// The number of busy loops beside the runs.
     pub(crate) busy: usize,
-    /// Verify the data of each job instead of measuring the job.
     pub(crate) verify: bool,
     pub(crate) limits: Limits,
 }
 
-/// A running measurement.
 pub(crate) struct FioSuite {
     plan: Plan,
     pub(crate) fio: Fio,
     begun: Instant,
     folders: Folders,
-    /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     drop_caches: bool,
     cold: TestFile,
     cold_bytes: u64,
@@ -80,7 +73,6 @@ pub(crate) struct FioSuite {
     case: Current,
 }
 
-/// The case whose runs the suite makes now.
 #[derive(Default)]
 struct Current {
     /// The case's own files; empty if the case uses the shared cold file.
@@ -89,15 +81,11 @@ struct Current {
     size_bytes: u64,
 }
 
-/// The folders of the test files.
-///
-/// The folders are private and new, so the suite neither opens nor removes a file of the user.
-/// Dropping this value removes them. With `--keep`, the shared file lies in the requested folder,
-/// where the next measurement finds it.
+/// Without `--keep`, all files are in new folders, and dropping this value removes them. With
+/// `--keep`, the shared file lies in the requested folder, for the next measurement.
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
-    /// The folder in memory, or the reason why there is none.
     memory: Result<TempDir>,
 }
 
@@ -110,7 +98,6 @@ impl Folders {
         Ok(Self { asked: asked.to_owned(), disk: layout::scratch_in(asked)?, memory })
     }
 
-    /// Fails if there is no tmpfs with room for `bytes`.
     fn memory_is_usable(&self, bytes: u64) -> Result<()> {
         let memory = self.memory.as_ref().map_err(Failure::clone)?;
         layout::check_space(&memory.path().join("file"), bytes)
@@ -118,7 +105,6 @@ impl Folders {
 }
 
 impl FioSuite {
-    /// Finds fio, and the library to preload if a case needs it.
     pub(crate) fn new(
         plan: Plan,
         cases: &[FioCase],
@@ -146,8 +132,6 @@ impl FioSuite {
         })
     }
 
-    /// Probes each way once, and leaves out the ways that fail, with a note. Fails if a way that
-    /// fails is [`REQUIRED`].
     fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let mut errors = BTreeMap::new();
         for subject in cases.iter().flat_map(|case| &case.subjects) {
@@ -170,8 +154,6 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Leaves out the cases that need `O_DIRECT` or a tmpfs, if that is missing here. Fails if no
-    /// case is left.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
         let has_direct = smallest_direct_block(self.folders.disk.path()).is_some();
@@ -190,8 +172,6 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Checks that there is space for all files, and then writes the file that the cold cases
-    /// share.
     fn lay_out_cold(&mut self, cases: &[FioCase], session: &mut Session) -> Result<()> {
         let own = |work: &&Work| work.place == Place::Disk && !work.is_on_shared_file();
         let largest = cases.iter().map(work).filter(own).map(|work| self.size_of(work)).max();
@@ -214,7 +194,6 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Brings the files and the page cache into the state from which the case starts.
     fn make_ready(&self, run: &Run<'_>) -> Result<()> {
         for (index, path) in run.paths.iter().enumerate() {
             match run.work.start {
@@ -238,8 +217,7 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Lets fio verify the data of a job. If the job only reads, another run of fio writes the data
-    /// before.
+    /// If the job only reads, another run of fio writes the data before.
     fn verify_once(&self, run: &Run<'_>) -> Result<Sample> {
         let startup = Startup::default();
         if run.work.reads_only() {
@@ -258,8 +236,6 @@ impl FioSuite {
         }
     }
 
-    /// Returns the time of each of `runs` runs: the planned time, or a shorter one that fits into
-    /// the budget.
     fn runtime(&self, planned: Duration, runs: usize) -> Duration {
         let Some(budget) = self.plan.budget else { return planned };
         let left = budget.saturating_sub(self.begun.elapsed());
@@ -267,7 +243,6 @@ impl FioSuite {
         share.clamp(RUNTIME_MIN.min(planned), planned)
     }
 
-    /// Makes the files of a case of its own; none if the case uses the shared cold file.
     fn files_of(&self, case: &FioCase) -> Result<Vec<TestFile>> {
         let work = work(case);
         if work.is_on_shared_file() {
@@ -296,8 +271,7 @@ impl FioSuite {
     }
 }
 
-/// Returns a note if other programs used processors during the cases that only read. In cases that
-/// write, such figures include kernel threads that write to the disk for the case.
+/// In cases that write, the figures include kernel threads that write for the case.
 fn other_work(results: &[CaseResults]) -> Option<String> {
     let busy = |case: &CaseResults| {
         let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
@@ -320,8 +294,7 @@ fn is_read(rw: &str) -> bool {
     [Rw::Read, Rw::RandRead].into_iter().any(|read| read.word() == rw)
 }
 
-/// Adds a note for each subject whose disk reads show that the page cache was not in the state that
-/// the case requires.
+/// Notes each subject whose disk reads do not fit the page cache that the case requires.
 fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
     let Some((least, most)) = work.disk_reads() else { return };
     for name in results.runs.names() {
@@ -428,8 +401,8 @@ impl Suite for FioSuite {
             "folder": self.folders.asked.display().to_string(),
             "caches_dropped": self.drop_caches,
             "page_cache": cache::state(self.drop_caches),
-            // The start-up cost that was subtracted from `cpu_us_per_io`: each subject's own or, in
-            // `bench parity`, the cost of `system`.
+            // Subtracted from `cpu_us_per_io`; in `bench parity`, each subject has the cost of
+            // `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
         });

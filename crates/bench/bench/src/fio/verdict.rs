@@ -13,7 +13,6 @@ use nowait_harness::units;
 
 use super::job::FioCase;
 
-/// The limits for the ratios of nowait's figures to those of the system's library.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) iops_min: f64,
@@ -23,7 +22,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits for a measurement beside `busy` busy loops.
     pub(crate) fn beside(busy: usize) -> Self {
         match busy {
             0 => Self { iops_min: 0.97, cpu_max: Some(1.10) },
@@ -31,7 +29,6 @@ impl Limits {
         }
     }
 
-    /// Returns the targets of a case: for each subject that preloads nowait.
     pub(crate) fn targets(self, case: &FioCase) -> Vec<Target> {
         let ours = case.subjects.iter().filter(|subject| subject.job.engine.preloads());
         let of = |name| {
@@ -42,7 +39,6 @@ impl Limits {
         ours.flat_map(|subject| of(subject.name)).collect()
     }
 
-    /// Judges the median ratios of IOPS and of processor time per request.
     fn judge(self, iops: f64, cpu: f64) -> &'static str {
         match (iops < self.iops_min, self.cpu_max.is_some_and(|max| cpu > max)) {
             (false, false) => OK,
@@ -52,7 +48,6 @@ impl Limits {
         }
     }
 
-    /// Returns each engine of nowait that has figures in a cell, with the verdict on it.
     fn verdicts(self, case: &CaseResults) -> impl Iterator<Item = (&'static str, &'static str)> {
         let judge = move |engine| {
             let median = |metric| ratio(case, metric, engine).map(|ratio| ratio.median);
@@ -68,7 +63,6 @@ impl Limits {
         verdicts.filter(|(_, verdict)| *verdict != OK).count()
     }
 
-    /// Adds the verdicts of a case to its parameters in the JSON.
     pub(crate) fn record(self, case: &mut CaseResults) {
         let verdicts = self.verdicts(case);
         let judged: Params =
@@ -78,7 +72,6 @@ impl Limits {
         }
     }
 
-    /// Returns the table with the engines of each cell, and the counts of verdicts.
     pub(crate) fn table(self, measurement: &Measurement) -> String {
         let mut table = new_table(&["cell", "IOPS", "IOPS ×", "CPU ×", "submit ×", "verdict"]);
         for case in &measurement.cases {
@@ -130,7 +123,6 @@ fn is_ours(engine: &str) -> bool {
     engine.starts_with("nowait")
 }
 
-/// Returns the median ratio, and the smallest and the largest ratio of the rounds, as text.
 fn interval(ratio: Option<&Ratio>) -> String {
     let Some(ratio) = ratio else { return String::new() };
     let least = ratio.rounds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -139,12 +131,10 @@ fn interval(ratio: Option<&Ratio>) -> String {
     format!("{median} [{least}–{largest}]")
 }
 
-/// Returns the text that `--verify` prints: the counts, each failure, and the notes.
 pub(crate) fn verified(measurement: &Measurement) -> String {
     let verified = measurement.cases.iter().map(|case| case.runs.names().count()).sum::<usize>();
     let failed = &measurement.failed;
     let mut text = format!("{verified} verified, {} failed.\n", failed.len());
-    // Writing to a string cannot fail.
     failed.iter().for_each(|line| _ = writeln!(text, "{line}"));
     text + &notes(measurement)
 }

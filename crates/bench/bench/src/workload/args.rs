@@ -11,7 +11,6 @@ use crate::case::Case;
 use crate::error::Result;
 use crate::measurement::{Measurement, Pairs};
 
-/// A run takes 2 s on 1G; with --quick 200 ms on 256M.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     rounds: 5,
     runtime_ms: [2000, 200],
@@ -19,12 +18,9 @@ pub(crate) const DEFAULTS: Defaults = Defaults {
     least_bytes: 4 << 20,
 };
 
-/// A workload: its table of cases, and how it is measured.
 pub(crate) struct SuiteDef {
-    /// The name on the command line and in the JSON.
     pub(crate) name: &'static str,
     pub(crate) defaults: Defaults,
-    /// Makes the cases.
     pub(crate) cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
     /// `--engine` accepts any engine. Otherwise `--engine` selects among the subjects of the cases.
     pub(crate) takes_engines: bool,
@@ -32,14 +28,11 @@ pub(crate) struct SuiteDef {
     /// that one case has filled serves all runs of that case.
     pub(crate) apart: bool,
     pub(crate) pairs: Pairs,
-    /// The examples in the help of the command.
     pub(crate) examples: &'static str,
-    /// A note for readers of the report.
     pub(crate) note: Option<fn() -> String>,
 }
 
 impl SuiteDef {
-    /// Defines a workload that works on one file, and whose engines the user can choose.
     pub(crate) const fn new(
         name: &'static str,
         cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
@@ -71,12 +64,6 @@ pub struct WorkloadArgs {
     pub keep_caches: bool,
 }
 
-/// Runs the cases of a workload, prints a table for each and the targets, and writes the requested
-/// reports.
-///
-/// # Errors
-/// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
-/// asked to stop, or `--check` was given and a target is not met.
 pub(crate) fn run_workload(
     suite: &'static SuiteDef,
     args: &WorkloadArgs,

@@ -37,13 +37,10 @@ Examples:
 
 /// Requests in flight on the curves of files, contexts and threads: enough for a disk.
 const IN_FLIGHT: usize = 128;
-/// The fewest requests in flight of each thread on the curve of threads.
 const IN_FLIGHT_OF_THREAD: usize = 8;
-/// The most requests in flight of one context. If there are more, they use several contexts. A
-/// context of nowait accepts 65,536.
+/// More requests use several contexts. A context of nowait accepts 65,536.
 const CONTEXT_MAX: usize = 50_000;
 
-/// Direct reads of 4 KiB at random places, at most 1024 in one call.
 const READ: Transfer = Transfer {
     access: Access::Uniform,
     visits: Visits::Own,
@@ -72,7 +69,6 @@ const CURVES: [Curve; 4] = [
     }),
 ];
 
-/// The subjects: name, engine, backend and description.
 const SUBJECTS: [(&str, &str, Backend, &str); 4] = [
     ("nowait-uring", "nowait-direct", Backend::Uring, "nowait's queue on io_uring"),
     ("nowait-kaio", "nowait-direct", Backend::Kaio, "nowait's queue on the kernel's native AIO"),
@@ -114,8 +110,7 @@ fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
     all
 }
 
-/// Makes the case of a point. The kernel's native AIO takes part only if it has room for so many
-/// requests in flight.
+/// Leaves out the kernel's native AIO if it has no room for so many requests in flight.
 fn point(
     curve: &str,
     at: usize,

@@ -1,4 +1,4 @@
-//! `bench paper --device FILE`: the sources' tables on a device that exists, with all peers.
+//! `bench paper --device FILE`: the sources' tables on a device that exists.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) const PAPER: SuiteDef = SuiteDef {
     ..SuiteDef::new("paper", cases)
 };
 
-/// Makes the cases of all tables. If the device is not memory, also makes cases of M9 in memory.
+/// If the device is not memory, also makes cases of M9 in memory.
 fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     let (blocks, kinds) = match args.measure.quick {
         true => (&sources::RAW_PAGES[..1], &sources::RAW_KINDS[..2]),
@@ -38,7 +38,6 @@ fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
         ("M9", in_memory),
         ("M7", sources::vectors_of_source()?),
     ];
-    // Put the row of the list of mechanisms, such as M1, before the name.
     let named =
         |row, case: Case<Recipe>| Case { name: name(format!("{row}-{}", case.name)), ..case };
     let cases = tables.into_iter();

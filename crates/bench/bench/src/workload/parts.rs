@@ -10,7 +10,7 @@ use crate::layout::{check_space, holds_pattern};
 use crate::pattern;
 use crate::progress::Progress;
 
-/// Files that dropping this value removes, unless they are kept.
+/// Dropping this value removes the files, unless `keep` is set.
 #[derive(Debug)]
 pub(super) struct PartFiles {
     folder: PathBuf,
@@ -19,9 +19,6 @@ pub(super) struct PartFiles {
 
 impl PartFiles {
     /// Writes `files` files beside `path`, which together have `size_bytes`, unless they exist.
-    ///
-    /// # Errors
-    /// There is no space, the folder holds something else, or the user asked to stop.
     pub(super) fn lay_out(
         path: &Path,
         files: usize,
@@ -62,13 +59,11 @@ impl PartFiles {
 impl Drop for PartFiles {
     fn drop(&mut self) {
         if !self.keep {
-            // The folder may have been removed already.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// Returns the paths of the files beside `path`, or `path` itself if `files` is 1.
 pub(super) fn paths(path: &Path, files: usize) -> Vec<PathBuf> {
     if files == 1 {
         return vec![path.to_owned()];

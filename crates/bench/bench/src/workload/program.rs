@@ -17,7 +17,6 @@ const GRACE: Duration = Duration::from_mins(3);
 /// The exit code by which a run says that its engine does not work here.
 const UNUSABLE: i32 = 2;
 
-/// This program, which a run starts again with a job.
 pub(crate) struct Program {
     path: PathBuf,
     outcome: tempfile::NamedTempFile,
@@ -31,10 +30,7 @@ impl Program {
         })
     }
 
-    /// Carries out a job in a process of its own, and returns its figures.
-    ///
-    /// # Errors
-    /// The engine does not work here (wrong usage), or the run failed.
+    /// Fails with wrong usage if the engine does not work here.
     pub(crate) fn run(&self, job: Job) -> Result<Sample> {
         let job = Job { outcome: self.outcome.path().to_owned(), ..job };
         let text = serde_json::to_string(&job).map_err(|e| Failure::new(e.to_string()))?;

@@ -12,22 +12,18 @@ use crate::case::{Case, Subject};
 use crate::error::{Failure, Result};
 use crate::metric::Metric;
 
-/// The work of a subject, for any device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) engine: &'static EngineDef,
     pub(crate) backend: Backend,
     pub(crate) work: Work,
-    /// Opens the files with `O_DSYNC`.
     pub(crate) sync: bool,
     /// The files are in memory, even if the device is a disk.
     pub(crate) in_memory: bool,
-    /// Each run begins with empty caches.
     pub(crate) cold: bool,
     /// The sizes of the data that is read or written, and of nowait's page cache (`pool`).
     pub(crate) set: Share,
     pub(crate) pool: Share,
-    /// How many files share the data.
     pub(crate) files: usize,
 }
 
@@ -36,8 +32,7 @@ pub(crate) struct Recipe {
 pub(crate) struct Share(pub(crate) u64, pub(crate) u64);
 
 impl Share {
-    /// Returns the share of `size_bytes`. If the denominator is not 1, rounds up to a multiple of 2
-    /// MiB.
+    /// Rounds up to a multiple of 2 MiB if the denominator is not 1.
     pub(crate) fn of(self, size_bytes: u64) -> u64 {
         if self.1 == 1 {
             return size_bytes * self.0;
@@ -47,8 +42,7 @@ impl Share {
 }
 
 impl Recipe {
-    /// Makes the recipe for `work` on the whole file, with cold caches. nowait's page cache has
-    /// room for the whole file, like the kernel's.
+    /// nowait's page cache has room for the whole file, like the kernel's.
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
         let (backend, sync, cold, files) = (Backend::Auto, false, true, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
@@ -66,7 +60,6 @@ impl Recipe {
         }
     }
 
-    /// Returns the description of the work for reports.
     pub(crate) fn params(&self) -> Value {
         let in_flight = match self.work {
             Work::Transfer(transfer) => Some(transfer.threads * transfer.depth),
@@ -75,14 +68,12 @@ impl Recipe {
         json!({ "files": self.files, "in_flight": in_flight, "work": self.work })
     }
 
-    /// Makes a subject with the name and the description of its engine.
     pub(crate) fn subject(self) -> Subject<Self> {
         Subject { name: self.engine.name, engine: (self.engine.name, self.engine.about), job: self }
     }
 }
 
-/// The fields of a subject in a table of cases: the fields of the case, replaced by those of its
-/// engine.
+/// The fields of a case, with those of an engine in place of fields of the same names.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Fields {
@@ -94,7 +85,6 @@ struct Fields {
     set: Share,
     pool: Share,
     transfer: Transfer,
-    /// The work, if it is not a transfer.
     act: Option<Act>,
 }
 
@@ -113,13 +103,11 @@ impl Default for Fields {
     }
 }
 
-/// Reads a table of cases that is part of this program. An engine without a description in the
-/// table has that of the registry.
+/// An engine without a description in the table has the description of the registry.
 pub(crate) fn table(text: &str) -> Result<Vec<Case<Recipe>>> {
     cases::table(text).iter().map(|case| case.try_map(subject)).collect()
 }
 
-/// Makes a subject from the fields of its engine and of its case.
 fn subject(of: &Subject<cases::Job<Table, Table>>) -> Result<Subject<Recipe>> {
     let fields = cases::merged(of.job.work.clone(), &of.job.engine).try_into();
     let it: Fields = fields.map_err(|why| Failure::new(format!("{}: {why}", of.name)))?;
@@ -134,7 +122,6 @@ fn subject(of: &Subject<cases::Job<Table, Table>>) -> Result<Subject<Recipe>> {
     Ok(Subject { name: of.name, engine: (of.name, about), job })
 }
 
-/// Makes a case without targets.
 pub(crate) fn case(
     name: &'static str,
     title: impl Into<String>,
@@ -145,13 +132,11 @@ pub(crate) fn case(
     Case { name, title, about, source, columns, subjects, targets }
 }
 
-/// Finds an engine by its name.
 pub(crate) fn engine(name: &str) -> Result<&'static EngineDef> {
     let known = || ENGINES.iter().map(|engine| engine.name).collect::<Vec<_>>();
     registry::find(name).ok_or_else(|| unknown("engine", name, &known()))
 }
 
-/// Returns the requested engines, or those of `default`.
 pub(crate) fn engines(asked: &[String], default: &[&str]) -> Result<Vec<&'static EngineDef>> {
     match asked {
         [] => default.iter().map(|name| engine(name)).collect(),

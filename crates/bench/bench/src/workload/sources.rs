@@ -10,8 +10,7 @@ use crate::case::{Case, Subject, Target, name};
 use crate::error::Result;
 use crate::metric::Metric;
 
-/// Makes the cases of a table, with the requested engines if there are any. Leaves an engine that
-/// cannot write out of the cases that write.
+/// Leaves an engine that cannot write out of the cases that write.
 fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     let (mut cases, asked) = (table(text)?, engines(asked, &[])?);
     for case in &mut cases {
@@ -28,8 +27,7 @@ fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     Ok(cases.into_iter().map(Case::with_possible_targets).collect())
 }
 
-/// Returns `work` as the engine can do it: a synchronous engine has one request at a time, with one
-/// buffer, which stays in the processor's cache.
+/// A synchronous engine has one request, with one buffer that stays in the processor's cache.
 fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     match work {
         Work::Transfer(transfer) if engine.is_synchronous() => {
@@ -39,13 +37,10 @@ fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     }
 }
 
-/// Makes the cases of the six rows of the source, on uncached files.
 pub(super) fn stress_rows(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     of_engines(include_str!("aio-stress.toml"), asked)
 }
 
-/// Makes the first two cases of `vector`, each with its first two ways, and with the claims of a
-/// source as targets.
 pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
     let of_source = |mut case: Case<Recipe>| {
         case.subjects.truncate(2);
@@ -109,7 +104,7 @@ const RAW_COLUMNS: &[Metric] = &[
     Metric::LatencyUsP99,
 ];
 
-/// Makes a case for each kind and block size. The first subject of a case is synchronous threads.
+/// The first subject of each case makes synchronous calls in threads.
 pub(super) fn rawio(
     engines: &[&'static EngineDef],
     kinds: &[(&str, bool, bool)],
@@ -159,7 +154,6 @@ fn raw_case(
     Ok(Case { source, targets, ..case(name, title, RAW_COLUMNS, subjects) })
 }
 
-/// Makes the case of random reads and writes: for memory if `ram`, otherwise for a disk.
 pub(super) fn randrw(asked: &[String], ram: bool) -> Result<Vec<Case<Recipe>>> {
     let mut cases = of_engines(include_str!("randrw.toml"), asked)?;
     cases.retain(|case| ram == (case.name == "ram"));

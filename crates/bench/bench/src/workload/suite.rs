@@ -21,14 +21,11 @@ use crate::metric::Sample;
 use crate::runs::Runs;
 use crate::units;
 
-/// The largest file in memory, if the device is not memory.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// A workload on its files.
 pub(crate) struct Workload {
     suite: &'static SuiteDef,
     args: WorkloadArgs,
-    /// Drop the page cache of the whole machine before a run, and not only the pages of the file.
     drop_caches: bool,
     /// The files on the device; `memory`: the files of the cases that always work in memory.
     device: Option<LaidOut>,
@@ -53,14 +50,11 @@ impl Workload {
         })
     }
 
-    /// Returns the files on which a case works.
     fn files(&self, recipe: &Recipe) -> Result<&LaidOut> {
         let files = if recipe.in_memory { &self.memory } else { &self.device };
         files.as_ref().ok_or_else(|| Failure::new("no file was laid out"))
     }
 
-    /// Writes the files of the cases that always work in memory. If that fails, leaves out these
-    /// cases, with a note.
     fn prepare_memory(&mut self, cases: &mut Vec<Case<Recipe>>, session: &mut Session) {
         let bytes = session.extent.size_bytes.min(MEMORY_BYTES_MAX);
         let jobs = jobs(cases, true);
@@ -78,7 +72,6 @@ impl Workload {
     }
 }
 
-/// Returns the jobs that always work in memory or, if not `in_memory`, the others.
 fn jobs(cases: &[Case<Recipe>], in_memory: bool) -> Vec<Recipe> {
     let jobs = cases.iter().flat_map(|case| &case.subjects).map(|subject| subject.job);
     jobs.filter(|job| job.in_memory == in_memory).collect()
@@ -107,7 +100,6 @@ impl Suite for Workload {
         Ok(())
     }
 
-    /// Drops the kernel's page cache if the case begins with cold caches, and makes the run.
     fn run(&mut self, it: Run<'_, Recipe>, session: &mut Session) -> Result<Sample> {
         let recipe = it.subject.job;
         let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = recipe;
@@ -186,12 +178,10 @@ impl Suite for Workload {
     }
 }
 
-/// Returns `true` if all requests of a case go past the kernel's page cache.
 fn is_direct(case: &Case<Recipe>) -> bool {
     case.subjects.iter().all(|subject| subject.job.engine.direct && !subject.job.in_memory)
 }
 
-/// Fails if all cases need `O_DIRECT` and the file system refuses it.
 fn require_direct(cases: &[Case<Recipe>], path: &Path) -> Result<()> {
     if !cases.iter().all(is_direct) || direct_block_bytes(path).is_some() {
         return Ok(());

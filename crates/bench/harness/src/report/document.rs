@@ -13,7 +13,6 @@ use crate::stats::{self, Summary};
 /// The number of the schema. A change that an older reader would misunderstand raises the number.
 pub const SCHEMA: u32 = 1;
 
-/// A measurement of any workload.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Document {
     pub(crate) schema: u32,
@@ -27,7 +26,6 @@ pub struct Document {
     pub(crate) partial: bool,
 }
 
-/// One metric of one engine in one case.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Row {
     pub(crate) engine: String,
@@ -38,26 +36,17 @@ pub struct Row {
     better: Option<Better>,
     /// One figure for each round; `None` stands for infinity, for which JSON has null.
     runs: Vec<Option<f64>>,
-    /// `None` if there are no runs.
     #[serde(skip)]
     pub(crate) summary: Option<Summary>,
 }
 
 impl Document {
-    /// Reads a file that a benchmark has written.
-    ///
-    /// # Errors
-    /// The file cannot be read, is no measurement, or is one of a later version.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
         Self::parse(&text)
             .map_err(|error| Failure::new(format!("{} is no measurement: {error}", path.display())))
     }
 
-    /// Parses the JSON that a benchmark has written.
-    ///
-    /// # Errors
-    /// The text is no measurement, or one of a later version.
     pub fn parse(text: &str) -> Result<Self> {
         let mut saved: Self =
             serde_json::from_str(text).map_err(|error| Failure::new(error.to_string()))?;
@@ -72,18 +61,15 @@ impl Document {
         Ok(saved)
     }
 
-    /// Returns `true` if the measurement was made in virtual time: then the same seed gives the
-    /// same figures.
+    /// A measurement in virtual time describes no kernel.
     pub(crate) fn is_simulated(&self) -> bool {
         !self.host.contains_key("kernel")
     }
 
-    /// Returns the cases in the order of the file.
     pub fn cases(&self) -> Vec<&str> {
         distinct(self.rows.iter().map(|row| row.case.as_str()))
     }
 
-    /// Returns the engines of a case in the order of the file.
     pub(crate) fn engines(&self, case: &str) -> Vec<&str> {
         distinct(self.rows_of(case).map(|row| row.engine.as_str()))
     }
@@ -96,13 +82,11 @@ impl Document {
         self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
     }
 
-    /// Returns a field of the parameters of a case.
     pub(crate) fn case_param(&self, case: &str, name: &str) -> Option<&Value> {
         let cases = self.params.get("cases")?.as_array()?;
         cases.iter().find(|params| params["case"] == case)?.get(name)
     }
 
-    /// Returns a list of the cases, engines and metrics.
     pub(crate) fn contents(&self) -> String {
         if self.rows.is_empty() {
             return "nothing of what was asked for".to_owned();
@@ -114,25 +98,21 @@ impl Document {
 }
 
 impl Row {
-    /// Returns the figures that are not infinite, one for each round.
+    /// Leaves out infinite figures.
     pub fn runs(&self) -> Vec<f64> {
         self.runs.iter().copied().flatten().collect()
     }
 
-    /// Returns which figures are better: as the row says, or else as the metric or the unit
-    /// implies.
     pub(crate) fn better(&self) -> Better {
         let by_name = || Metric::named(&self.metric).map(Metric::better);
         self.better.or_else(by_name).unwrap_or_else(|| better_of_unit(&self.unit))
     }
 
-    /// Returns the name of the metric in tables.
     pub(crate) fn label(&self) -> &str {
         Metric::named(&self.metric).map_or(&self.metric, |metric| metric.label())
     }
 }
 
-/// Returns a document as text.
 pub fn to_text(document: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(document);
     text.map(|text| text + "\n").map_err(|error| Failure::new(format!("JSON: {error}")))
@@ -147,7 +127,6 @@ fn better_of_unit(unit: &str) -> Better {
     }
 }
 
-/// Returns each text once, in the order of first appearance.
 pub fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     for text in texts {

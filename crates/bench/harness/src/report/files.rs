@@ -9,7 +9,6 @@ use clap::Args;
 use super::page;
 use crate::error::{Context, Result};
 
-/// The name of a report that goes to standard output.
 const STDOUT: &str = "-";
 
 /// The requested reports.
@@ -25,11 +24,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Makes the folders of the requested reports. A suite calls this before a measurement, so that
-    /// a missing folder does not end a long measurement in an error.
-    ///
-    /// # Errors
-    /// A folder cannot be made.
+    /// Makes missing folders before a long measurement, which would otherwise end in an error.
     pub fn prepare(&self) -> Result<()> {
         let paths = [&self.json, &self.html].into_iter().flatten();
         for folder in paths.filter_map(|path| path.parent()) {
@@ -38,10 +33,8 @@ impl ReportArgs {
         Ok(())
     }
 
-    /// Prints the tables, unless the JSON goes to standard output.
-    ///
-    /// If standard output cannot be written, says so on standard error and returns: the figures,
-    /// which took minutes to measure, must still be written to the files.
+    /// If standard output cannot be written, says so and returns: the figures, which took minutes
+    /// to measure, must still be written to the files.
     pub fn say(&self, text: &str) {
         if !self.json_is_stdout()
             && let Err(error) = print(text)
@@ -50,15 +43,10 @@ impl ReportArgs {
         }
     }
 
-    /// Returns `true` if standard output gets the JSON and nothing else.
     pub fn json_is_stdout(&self) -> bool {
         self.json.as_deref() == Some(Path::new(STDOUT))
     }
 
-    /// Writes the requested reports from the JSON, and prints their paths.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub fn write(&self, json: &str) -> Result<()> {
         self.prepare()?;
         match &self.json {
@@ -77,10 +65,7 @@ impl ReportArgs {
     }
 }
 
-/// Prints a text and a line end. A closed pipe (`| head`) is not an error.
-///
-/// # Errors
-/// Standard output cannot be written, for example because the disk is full.
+/// A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {

@@ -2,10 +2,8 @@
 //!
 //! The page depends on the JSON alone, so a saved JSON file gives the same page.
 
-/// Returns the page for the JSON of a measurement, or of a comparison of two.
 pub(super) fn page(json: &str) -> String {
-    // In JSON, `<` occurs only in strings. `</script>` in a string would end the script with the
-    // figures.
+    // `</script>` in a string would end the script. In JSON, `<` occurs only in strings.
     let figures = json.replace('<', "\\u003c");
     include_str!("page.html")
         .replace("/*uplot.css*/", include_str!("uplot/uPlot.min.css"))
@@ -19,7 +17,6 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
-    /// Returns the document that a browser makes of a page; `None` if there is no browser.
     fn shown(json: &str) -> Option<String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("page.html");

@@ -24,7 +24,6 @@ use std::{
     time::Instant,
 };
 
-/// The work of all ways.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Load {
     /// The test file of the benchmark, each word of which depends on its place.
@@ -32,9 +31,7 @@ pub(crate) struct Load {
     /// Bytes of the file to read from.
     pub(crate) size: u64,
     pub(crate) reads: Reads,
-    /// Tasks of a thread, each with one read at a time.
     tasks: usize,
-    /// Seed of the order of blocks.
     seed: u64,
     runtime_ms: u64,
 }
@@ -48,7 +45,6 @@ pub(crate) enum Reads {
     Direct,
 }
 
-/// The figures of all threads, by the names of metrics.
 pub(crate) type Report = serde_json::Value;
 
 impl Load {
@@ -56,25 +52,21 @@ impl Load {
         self.reads == Reads::Direct
     }
 
-    /// Returns `true` if no block is read twice.
     pub(crate) fn is_once(&self) -> bool {
         self.reads == Reads::Uncached
     }
 
-    /// Returns `true` if the program measures the time of each read.
     fn is_timed(&self) -> bool {
         self.reads != Reads::Cached
     }
 
-    /// Opens the file as standard Rust does.
     pub(crate) fn open(&self) -> io::Result<File> {
         let flags = if self.is_direct() { libc::O_DIRECT } else { 0 };
         OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
     }
 
-    /// Returns the path of another file, without a name and without blocks, as large as the test
-    /// file. This file fills the page cache of nowait before the run, as other files do after some
-    /// time of use.
+    /// Returns the path of a sparse file as large as the test file. It fills nowait's page cache
+    /// before the run.
     pub(crate) fn another(&self) -> io::Result<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut options = OpenOptions::new();
@@ -85,7 +77,6 @@ impl Load {
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
-    /// Runs a way on `threads` threads, each with its part of the blocks.
     pub(crate) fn on_threads(
         &self,
         threads: usize,
@@ -127,10 +118,10 @@ impl Load {
     }
 }
 
-/// Number of reads of a task before it yields to the others, and between two checks of the time.
+/// A task yields after this many of its own reads. A thread checks the time after this many reads
+/// of all its tasks.
 const TURN: u64 = 16;
 
-/// The work of one thread: its part of the blocks, and its counters.
 pub(crate) struct Share {
     pub(crate) tasks: usize,
     timed: bool,
@@ -163,7 +154,6 @@ impl Share {
         }
     }
 
-    /// Returns the offset of the next read; `None`: the run is over.
     fn next(&self) -> Option<u64> {
         let begun = self.begun.get();
         if begun.is_multiple_of(TURN) && Instant::now() >= self.end
@@ -183,7 +173,6 @@ impl Share {
     }
 }
 
-/// One task: reads until the run is over, and checks the bytes.
 pub(crate) async fn task<F>(share: Rc<Share>, read: impl Fn(Block, u64) -> F) -> io::Result<()>
 where
     F: Future<Output = (io::Result<usize>, Block)>,
@@ -209,8 +198,7 @@ where
     Ok(())
 }
 
-/// Lets other tasks run: returns `Pending` once, with the task woken, which every executor
-/// understands.
+/// Lets other tasks run: returns `Pending` once, with the task woken.
 async fn let_others() {
     let mut again = false;
     poll_fn(|cx| {

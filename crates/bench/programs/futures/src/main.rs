@@ -19,10 +19,8 @@ use nowait_harness::{
 use serde::Deserialize;
 use std::{io, process::ExitCode};
 
-/// The job, as the only argument.
 #[derive(Debug, Deserialize)]
 struct Job {
-    /// The crate whose futures read the file.
     way: Way,
     /// Number of threads, each with an executor of its own.
     threads: usize,

@@ -3,7 +3,6 @@
 use core::mem::MaybeUninit;
 use nowait::AlignedBuffer;
 
-/// Bytes of a read.
 pub(crate) const BLOCK: usize = 4096;
 
 /// [`BLOCK`] bytes, aligned to as many.

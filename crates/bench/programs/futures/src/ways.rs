@@ -21,7 +21,6 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Report> {
     use nowait::{AsyncFile, CacheMode, Nowait, OpenOptions};
     let mode = match (load.is_direct(), user) {
-        // Direct reads use no page cache.
         (true, _) => CacheMode::Direct,
         (false, true) => CacheMode::User,
         (false, false) => CacheMode::Host,
@@ -146,7 +145,6 @@ pub(crate) fn pread(load: &Load, share: Rc<Share>) -> io::Result<()> {
     })
 }
 
-/// Runs the tasks of a thread in tokio, all with the same file.
 fn in_tokio<F>(share: Rc<Share>, read: impl Fn(Block, u64) -> F + 'static) -> io::Result<()>
 where
     F: Future<Output = (io::Result<usize>, Block)> + 'static,

@@ -61,10 +61,6 @@ fn cases() -> Vec<Case<Job>> {
     table(include_str!("cases.toml"))
 }
 
-/// Runs the cases, prints a table for each, and writes the reports asked for.
-///
-/// # Errors
-/// The errors of [`programs::run_programs`].
 pub fn run_kv(args: &KvArgs) -> Result<Option<Measurement>> {
     programs::measure(&KV, &args.run, absolute(&args.wheels)?)
 }

@@ -13,8 +13,8 @@ use crate::programs::Way;
 use crate::programs::python::{Package, Script};
 use crate::programs::run::{Run, text};
 
-/// The packages that vLLM's tiers import, directly or not. The other dependencies of vLLM are left
-/// out: compilers and kernels for GPUs, codecs, telemetry.
+/// The packages that vLLM's tiers import, without compilers and kernels for GPUs, codecs,
+/// telemetry.
 const IMPORTED: &str = "\
     torch==2.14.0 transformers==5.20.0 xgrammar==0.2.8 llguidance~=1.7.0 aiohttp cachetools \
     cbor2 cloudpickle fastapi huggingface_hub msgspec openai oss-harmony partial-json-parser \
@@ -28,13 +28,11 @@ pub(crate) const OURS: Package =
 
 pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
 
-/// The direction of the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Direction {
     Load,
     Store,
-    /// Half of the requests load, and half store.
     Mixed,
 }
 
@@ -47,7 +45,6 @@ pub(crate) struct Tier {
     in_flight: u32,
 }
 
-/// Returns `true` if a way uses the tier of nowait's example.
 pub(crate) fn is_ours(way: &Way) -> bool {
     way.tier.get("module_path").is_some_and(|path| path == "nowait_vllm.tier")
 }
@@ -77,8 +74,7 @@ impl Tier {
         }
         let name = format!("{direction:?}").to_lowercase();
         let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, &name))?;
-        // If blocks move in one direction only, the figure of a direction is zero, or equals the
-        // figure of both.
+        // If blocks move in one direction, its figure is zero, or equals the figure of both.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));
         }
@@ -97,7 +93,6 @@ fn is_of_one_direction(metric: Metric) -> bool {
     matches!(metric, Metric::LoadedBytesPerS | Metric::StoredBytesPerS)
 }
 
-/// Returns the folder of the blocks of a case.
 fn blocks_in(folder: &Path) -> PathBuf {
     folder.join("kv")
 }

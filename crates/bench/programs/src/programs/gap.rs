@@ -7,8 +7,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs a busy thread for each processor, for `period` from its own start, and returns the longest
-/// time for which one of these threads did not run. A late start is not counted.
+/// Returns the longest time for which a busy thread on a processor did not run.
 pub(crate) fn longest(period: Duration) -> Duration {
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
@@ -18,9 +17,7 @@ pub(crate) fn longest(period: Duration) -> Duration {
     })
 }
 
-/// Reads the clock again and again for `period`, and returns the longest time between two reads.
-/// The period begins with the first read of each thread, as a thread that starts late would
-/// otherwise measure nothing.
+/// The period begins with the first read: a thread that starts late would else measure nothing.
 fn watch(period: Duration) -> Duration {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let end = last + period;

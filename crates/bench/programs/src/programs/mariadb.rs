@@ -16,12 +16,10 @@ use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 use nowait_harness::usage;
 
-/// Time limit for the start of the server, and for its end, at which it writes its buffer pool to
-/// disk.
+/// At its end the server writes its buffer pool to disk.
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Time by which sysbench may exceed the time of a run before it counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for writing the tables.
 const LOAD: Duration = Duration::from_hours(1);
 
 /// Number of tables; `ROW_BYTES` is about the size of a row with its index.
@@ -29,7 +27,6 @@ const TABLES: u64 = 8;
 const ROW_BYTES: u64 = 240;
 /// Size of the tables divided by the size of the buffer pool.
 const TABLES_PER_POOL: u64 = 16;
-/// The smallest buffer pool of InnoDB.
 const POOL_BYTES_MIN: u64 = 8 << 20;
 
 /// Makes the tables unless they exist, in the folder that is kept with `--keep`.
@@ -56,7 +53,6 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     fs::write(folder.mark(), "").context(|| "mark the tables as loaded".to_owned())
 }
 
-/// Makes one run with this `innodb_flush_method`, on tables that are not cached.
 pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     let folder = Data::new(run.tools, run.size_bytes);
     for table in folder.tables()? {
@@ -88,7 +84,6 @@ pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The folder of the server.
 struct Data {
     path: PathBuf,
     socket: PathBuf,
@@ -115,7 +110,6 @@ impl Data {
         self.mark().exists()
     }
 
-    /// Returns the files of the tables.
     fn tables(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("sbtest");
         let files = fs::read_dir(&folder).context(|| format!("read {}", folder.display()))?;
@@ -123,7 +117,6 @@ impl Data {
         Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "ibd")).collect())
     }
 
-    /// Adds the options that each server gets.
     fn server(&self, mut command: Command, flush: &str) -> Command {
         let pool_bytes = (self.size_bytes / TABLES_PER_POOL).max(POOL_BYTES_MIN);
         command.args(["--no-defaults", "--skip-networking", "--skip-log-bin"]).args(as_root());
@@ -132,8 +125,7 @@ impl Data {
         command.arg(format!("--innodb-buffer-pool-size={pool_bytes}"));
         command.arg(format!("--loose-innodb-buffer-pool-chunk-size={}", 2 << 20));
         command.arg(format!("--innodb-log-file-size={}", 2 * pool_bytes));
-        // If a server saved the list of its cached pages, the next server would start with a warmer
-        // cache.
+        // Otherwise the next server would start with a warmer cache.
         command.args(["--innodb-buffer-pool-dump-at-shutdown=0"]);
         command.args(["--innodb-buffer-pool-load-at-startup=0", "--max-connections=200"]);
         for (option, path) in [
@@ -151,7 +143,6 @@ impl Data {
         Server::listening(command, PATIENCE, &self.socket)
     }
 
-    /// Adds the options that each client gets.
     fn client(&self, mut command: Command) -> Command {
         command.args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=root"]);
         command.args(["--mysql-db=sbtest", "--rand-type=uniform"]);

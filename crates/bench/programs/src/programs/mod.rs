@@ -49,7 +49,6 @@ use self::run::{Run, Tools};
 use self::timer::Timer;
 use crate::kv::tier::Tier;
 
-/// Examples of `bench programs`.
 pub const EXAMPLES: &str = "\
 Five rounds of 10 s on files of 2G; with --quick 1 s on 256M. Engines are ways to run a program.
 A program that is not there is skipped, with the command that installs it; only --install
@@ -62,14 +61,12 @@ Examples:
   nowait bench programs --case c,n --install    NIXL and Python's caio, installed for this
   nowait bench programs --engine system,nowait";
 
-/// A measurement of programs: its cases, and the properties of its report.
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) cases: fn() -> Vec<Case<Job>>,
     pub(crate) defaults: Defaults,
     pub(crate) pairs: Pairs,
-    /// The report begins with a table of all cases: their first four columns mean the same in each
-    /// case.
+    /// The report begins with a table of the first four columns of all cases.
     pub(crate) has_overview: bool,
 }
 
@@ -116,11 +113,9 @@ pub(crate) enum Mode {
     PosixAio,
     /// The program's own `io_uring` mode.
     Uring,
-    /// The program's own threads.
     Threads,
 }
 
-/// How a program is run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
@@ -145,7 +140,6 @@ pub(crate) struct Work {
     pub(crate) load: Load,
 }
 
-/// The work of a program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Load {
@@ -168,8 +162,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Returns `true` if the preloaded library of `timer` measures `io_submit`, because the program
-    /// does not report that time.
+    /// The library of `timer` measures `io_submit` of programs that do not report that time.
     fn is_timed(&self) -> bool {
         !matches!(self, Self::Caio { .. } | Self::Nixl { .. } | Self::Tier(_) | Self::Nginx {})
     }
@@ -185,18 +178,11 @@ fn cases() -> Vec<Case<Job>> {
     cases
 }
 
-/// Runs the cases, prints a table of all and one for each, and writes the reports asked for.
-///
-/// Returns `None` if only a list was requested.
-///
-/// # Errors
-/// Something is missing that every case needs, runs failed, a report cannot be written, or
-/// `--check` was given and a target is not met.
 pub fn run_programs(args: &RunArgs) -> Result<Option<Measurement>> {
     measure(&PROGRAMS, args, PathBuf::new())
 }
 
-/// Measures the cases of a table; `wheels` is the folder with the wheel of nowait's Python package.
+/// `wheels` is the folder with the wheel of `python/examples/vllm`.
 pub(crate) fn measure(
     table: &'static Table,
     args: &RunArgs,
@@ -346,7 +332,6 @@ impl Suite for Programs {
     }
 }
 
-/// Returns the note about the time that the machine itself adds to a longest hold-up.
 fn gap_note(period: Duration) -> String {
     let longest = units::time_us(gap::longest(period).as_secs_f64() * 1e6);
     let seconds = units::digits(period.as_secs_f64());
@@ -357,7 +342,6 @@ fn gap_note(period: Duration) -> String {
     )
 }
 
-/// Returns the absolute path, which a change of the working folder does not affect.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context(|| path.display().to_string())
 }

@@ -14,10 +14,8 @@ use crate::kv::tier;
 /// Folders of programs that the search path of a user may leave out.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
-/// A missing program or package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Lack {
-    /// Such as `nginx is not installed`.
     pub(crate) why: String,
     /// The command that installs the missing program or package; empty if no command does.
     pub(crate) install: String,
@@ -32,7 +30,6 @@ impl fmt::Display for Lack {
 /// A program, and Debian's package of it.
 type Program = (&'static str, &'static str);
 
-/// Returns the first program or package that a way to do the work needs and that is missing here.
 pub(super) fn lack(load: &Load, way: &Way, packages: &mut Packages) -> Option<Lack> {
     let (programs, wanted) = needs(load, way);
     let missing = programs.iter().find(|(name, _)| program(name).is_none());
@@ -75,7 +72,6 @@ fn needs(load: &Load, way: &Way) -> (&'static [Program], &'static [Package]) {
     }
 }
 
-/// Returns the path of a program in PATH or in a system folder.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(SYSTEM_FOLDERS.iter().map(PathBuf::from));

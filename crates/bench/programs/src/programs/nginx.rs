@@ -32,11 +32,9 @@ const PART_BYTES: u64 = 256 << 10;
 const PART: (&str, u64) = ("206", PART_BYTES);
 const PICTURE: (&str, u64) = ("200", 43);
 
-/// Pause between an answer without a file and the next request for it.
 const TURN_EVERY: Duration = Duration::from_millis(1);
 
-/// Returns why the installed nginx cannot be measured: some distributions build it without native
-/// AIO. `None`: it can, or it is not installed.
+/// Some distributions build nginx without native AIO. `None`: it has AIO, or is not installed.
 pub(crate) fn lack() -> Option<Lack> {
     let told = Command::new(need::program("nginx")?).arg("-V").output().ok()?;
     let built_with = String::from_utf8_lossy(&told.stderr).into_owned();
@@ -46,7 +44,6 @@ pub(crate) fn lack() -> Option<Lack> {
     })
 }
 
-/// Makes one run.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     cache::make_cold(run.data.path(), run.tools.drop_caches)?;
     let socket = run.tools.folder.join("nginx");
@@ -97,8 +94,8 @@ fn configure(folder: &Path, data: &Path, socket: &Path, aio: &str) -> String {
     )
 }
 
-/// Sends requests until the time is over. Returns the microseconds of each part, those of each
-/// answer without a file, and the time of the whole run.
+/// Sends requests until the time is over. Returns the time of each part and of each answer without
+/// a file, in microseconds, and of the whole run, in seconds.
 fn ask(run: &Run<'_>, socket: &Path) -> Result<(Vec<f64>, Vec<f64>, f64)> {
     let mut places = Offsets::shuffled(run.size_bytes, PART_BYTES, run.seed);
     let parts: Vec<u64> = (0..places.blocks()).map(|_| places.next()).collect();
@@ -126,7 +123,6 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Failure::new("a client of nginx panicked")))
 }
 
-/// Requests the parts of the client with the number `client`, until the deadline.
 fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Result<Vec<f64>> {
     let mut connection = Connection::new(socket)?;
     let mut latencies = Vec::new();
@@ -142,7 +138,6 @@ fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Re
     Ok(latencies)
 }
 
-/// Requests the answer without a file, until `stop` is set.
 fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     let mut connection = Connection::new(socket)?;
     let mut times = Vec::new();
@@ -155,7 +150,6 @@ fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// A connection that stays open, with one request at a time.
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {
@@ -166,8 +160,7 @@ impl Connection {
         Ok(Self(BufReader::with_capacity(128 << 10, stream)))
     }
 
-    /// Sends a request with the header lines `header`, each with its line end. Reads the answer,
-    /// which must have this status and a body of `len` bytes.
+    /// `header` has lines with their ends. Fails if the answer has another status or length.
     fn get(&mut self, path: &str, header: &str, (status, len): (&str, u64)) -> Result<()> {
         let what = || format!("ask for {path}");
         let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n{header}\r\n");

@@ -10,11 +10,10 @@ use nowait_harness::metric::Metric;
 use nowait_harness::table::{figure, new_table, right};
 use nowait_harness::units;
 
-/// A case, or a way of a case, that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Skipped {
     pub(crate) case: &'static str,
-    /// The engine of the case, or all of them.
+    /// The name of an engine of the case, or `all`.
     pub(crate) engine: &'static str,
     #[serde(flatten)]
     pub(crate) lack: Lack,
@@ -26,8 +25,6 @@ const COLUMNS: usize = 4;
 const HEADER: [&str; COLUMNS + 3] =
     ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
 
-/// Returns the table: the first four columns of every case, with a row for each way. The notes
-/// below have the reasons why ways were skipped.
 pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     let mut table = new_table(&HEADER);
     for results in cases {
@@ -51,7 +48,6 @@ pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     format!("{table}\n\n")
 }
 
-/// Returns the names of the metrics that the table shows, for the JSON.
 pub(crate) fn names(columns: &[Metric]) -> Vec<&'static str> {
     columns[..COLUMNS].iter().map(|metric| metric.name()).collect()
 }

@@ -16,21 +16,17 @@ use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 
-/// Time beyond that of a run after which the script counts as hung: a transfer that has begun
-/// is finished.
+/// The script finishes a transfer that has begun when the time of the run is over.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for the import of a package.
 const LOOK: Duration = Duration::from_mins(1);
 /// Time limit for the installation of packages: PyTorch has some GB.
 const INSTALL: Duration = Duration::from_hours(1);
 
-/// Reads in flight of an asyncio program.
 const DEPTH: u32 = 64;
 
 const CAIO: &str = include_str!("drivers/caio_reads.py");
 const NIXL: &str = include_str!("drivers/nixl_transfers.py");
 
-/// The default folder of Python's packages, in the folder of the test files.
 const FOLDER: &str = "nowait-bench-python";
 
 /// The place of Python's packages.
@@ -46,13 +42,12 @@ pub struct PythonArgs {
 }
 
 impl PythonArgs {
-    /// Returns the folder of the packages; `files` is that of the test files.
+    /// `files` is the folder of the test files.
     pub(crate) fn folder(&self, files: &Path) -> Result<PathBuf> {
         absolute(&self.python.clone().unwrap_or_else(|| files.join(FOLDER)))
     }
 }
 
-/// A Python package, with the packages that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
@@ -66,7 +61,6 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Describes a package of the registry without other packages.
     pub(crate) const fn new(name: &'static str, version: &'static str) -> Self {
         Self { name, version, first: "", with: "", is_ours: false }
     }
@@ -77,20 +71,15 @@ pub(crate) const CAIO_PACKAGE: Package = Package::new("caio", "0.12.10");
 pub(crate) const NIXL_PACKAGE: Package =
     Package { with: "numpy==2.4.6", ..Package::new("nixl-cu12", "1.5.1") };
 
-/// The places of packages.
 #[derive(Debug)]
 pub(crate) struct Packages {
-    /// The virtual environment.
     pub(crate) folder: PathBuf,
-    /// The folder of nowait's wheels.
     wheels: PathBuf,
-    /// The user allows the installation of packages.
     install: bool,
     /// For each package that was needed so far, the reason why it cannot be used, if any.
     known: BTreeMap<&'static str, Option<Lack>>,
 }
 
-/// A script that has been written out, and the Python that has its package.
 #[derive(Debug)]
 pub(crate) struct Script {
     python: PathBuf,
@@ -102,9 +91,9 @@ impl Packages {
         Self { folder, wheels, install, known: BTreeMap::new() }
     }
 
-    /// Returns the reason why a package cannot be used, if any; checks each package once. If the
-    /// user allows it, installs the package first if it is missing. A wheel of nowait is then
-    /// installed in any case, because two builds of one version differ.
+    /// Returns the reason why a package cannot be used, if any; checks each package once. With
+    /// `--install`, installs a missing package first, and a wheel of nowait in any case, because
+    /// two builds of one version differ.
     pub(crate) fn lack(&mut self, package: Package) -> Option<Lack> {
         if let Some(known) = self.known.get(package.name) {
             return known.clone();
@@ -136,7 +125,6 @@ impl Packages {
         found.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == package.version)
     }
 
-    /// Returns the commands that install a package.
     fn steps(&self, package: Package) -> Vec<Vec<String>> {
         let environment = ["python3", "-m", "venv", &text(&self.folder)].map(str::to_owned);
         let pip = [text(&self.folder.join("bin/pip")), "install".to_owned()];
@@ -162,7 +150,6 @@ impl Packages {
     }
 }
 
-/// Lets caio read the file, and measures the delays of the event loop.
 pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
     let mode = match run.way.mode {
         Mode::Uring => "uring",
@@ -175,7 +162,6 @@ pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
     Script::new(run, "caio_reads.py", CAIO)?.run(run, run.data.path(), &arguments)
 }
 
-/// Lets NIXL move blocks between memory and the file.
 pub(crate) fn nixl(run: &Run<'_>, direction: &str, block_bytes: u64, count: u64) -> Result<Sample> {
     let mode = match run.way.mode {
         Mode::Uring => "use_uring",
@@ -219,13 +205,11 @@ impl Script {
     }
 }
 
-/// Parses the figures of a script; their keys are names of metrics.
 fn figures(text: &str) -> Result<Sample> {
     serde_json::from_str(text)
         .map_err(|error| Failure::new(format!("figures are not understood: {error}")))
 }
 
-/// Returns the Python of a virtual environment.
 fn python_in(folder: &Path) -> PathBuf {
     folder.join("bin/python3")
 }

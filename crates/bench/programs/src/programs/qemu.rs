@@ -12,14 +12,12 @@ use nowait_harness::fio::{self, Parsed};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 
-/// Time limit for the start of QEMU, and for its end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause between an answer of the second disk and the next request to it, in microseconds: long
 /// enough to cost little, short enough for a request in every delay that matters.
 const OTHER_EVERY_US: u64 = 500;
 
-/// Makes one run on an image of holes.
 pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     run.fresh.make_fresh(run.size_bytes)?;
     cache::make_cold(run.fresh.path(), run.tools.drop_caches)?;
@@ -50,7 +48,6 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Returns the arguments of QEMU, which exports the image and the second disk by NBD.
 fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
     let aio = match mode {
         Mode::Aio | Mode::PosixAio => "native",
@@ -70,7 +67,6 @@ fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
     .concat()
 }
 
-/// Lets fio write to the image and read the second disk; returns the figures of both.
 fn client(run: &Run<'_>, rw: &str, block_bytes: u64, socket: &Path) -> Result<[Parsed; 2]> {
     debug_assert!(socket.is_absolute());
     let mut command = fio::command(Path::new("fio"));

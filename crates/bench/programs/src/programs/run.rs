@@ -21,13 +21,11 @@ use nowait_harness::metric::Sample;
 use nowait_harness::seccomp;
 use nowait_harness::suite::Session;
 
-/// The tools of all runs.
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) preload: PathBuf,
     /// `None`: no case needs the timer, or the compiler failed.
     pub(crate) timer: Option<Timer>,
-    /// A folder on the disk under test.
     pub(crate) folder: PathBuf,
     /// The folder that the command line names; `folder` is in it.
     pub(crate) asked: PathBuf,
@@ -35,16 +33,13 @@ pub(crate) struct Tools {
     pub(crate) kept: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     pub(crate) drop_caches: bool,
-    /// Python's packages.
     pub(crate) packages: Packages,
 }
 
-/// One run to be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
     pub(crate) way: &'a Way,
-    /// The file with the data, if the case has one.
     pub(crate) data: &'a TestFile,
     /// A file that the case makes anew.
     pub(crate) fresh: &'a TestFile,
@@ -55,7 +50,6 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Makes the run.
     pub(super) fn make(&self, load: &Load) -> Result<Sample> {
         match load {
             Load::Qemu { rw, block_bytes } => qemu::run(self, rw, *block_bytes),
@@ -71,14 +65,12 @@ impl Run<'_> {
         }
     }
 
-    /// Begins the command of the program under test, with nowait's library if the way has it, and
-    /// with the way's filter.
     pub(crate) fn command(&self, program: &Path) -> Command {
         self.preloading(program, &[])
     }
 
     /// Like [`Run::command`], for a program that does not report the time of `io_submit`: a
-    /// preloaded library measures it, if `Tools::timer` has one.
+    /// preloaded library measures this time, if `Tools::timer` is set.
     pub(crate) fn timed(&self, program: &str) -> Result<Command> {
         let program = find(program)?;
         let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };
@@ -102,7 +94,6 @@ impl Run<'_> {
     }
 }
 
-/// Makes the files that a case works on, unless they exist.
 pub(super) fn prepare(
     load: &Load,
     tools: &Tools,
@@ -120,7 +111,7 @@ pub(super) fn prepare(
     }
 }
 
-/// Begins the command of another program.
+/// The command gets neither nowait's library nor the filter of the way.
 pub(crate) fn plain(program: &str) -> Result<Command> {
     let mut command = Command::new(find(program)?);
     launch::inherit_nothing_of_ours(&mut command);
@@ -132,7 +123,6 @@ fn find(program: &str) -> Result<PathBuf> {
     path.ok_or_else(|| Failure::new(format!("{program} is not installed")))
 }
 
-/// Returns a path as text, for a command line.
 pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }

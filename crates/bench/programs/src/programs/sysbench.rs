@@ -12,14 +12,12 @@ use nowait_harness::metric::{Metric, Sample};
 
 /// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for writing the files of the file test.
 const PREPARE: Duration = Duration::from_mins(30);
 
 /// Number of files of sysbench's file test; `BACKLOG` is its number of reads in flight.
 const FILES: usize = 4;
 const BACKLOG: u32 = 64;
 
-/// The output of a run of sysbench.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Printed {
     /// Transactions, or requests.
@@ -27,7 +25,6 @@ pub(crate) struct Printed {
     pub(crate) sample: Sample,
 }
 
-/// Writes the files of the file test, unless they exist.
 pub(crate) fn prepare_files(tools: &Tools, size_bytes: u64) -> Result<()> {
     let folder = files_in(tools);
     if folder.is_dir() {
@@ -38,7 +35,6 @@ pub(crate) fn prepare_files(tools: &Tools, size_bytes: u64) -> Result<()> {
     finished(command.arg("prepare"), PREPARE).map(drop)
 }
 
-/// Makes one run of the file test on files that are not cached.
 pub(crate) fn fileio(run: &Run<'_>, direct: bool) -> Result<Sample> {
     let folder = files_in(run.tools);
     for index in 0..FILES {
@@ -57,7 +53,6 @@ pub(crate) fn fileio(run: &Run<'_>, direct: bool) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Begins a command of the file test in the folder of its files.
 fn files(mut command: Command, folder: &Path, size_bytes: u64) -> Command {
     command.arg("fileio").arg(format!("--file-num={FILES}")).current_dir(folder);
     command.arg(format!("--file-total-size={size_bytes}"));
@@ -68,13 +63,12 @@ fn files_in(tools: &Tools) -> PathBuf {
     tools.folder.join("sysbench")
 }
 
-/// Adds the run time, in whole seconds, and the options of all runs.
 pub(crate) fn for_a_time<'a>(command: &'a mut Command, run: &Run<'_>) -> &'a mut Command {
     command.arg(format!("--time={}", run.runtime.as_secs_f64().ceil()));
     command.args(["--percentile=99", "--events=0"]).arg(format!("--rand-seed={}", run.seed))
 }
 
-/// Runs sysbench to its end; fails if it reports a fatal error.
+/// Fails also if sysbench prints a fatal error.
 pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finished> {
     let done = launch::run(command, limit)?;
     let fatal = done.stdout.lines().chain(done.stderr.lines()).find(|line| line.contains("FATAL"));
@@ -85,7 +79,6 @@ pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finishe
     Err(Failure::new(format!("sysbench {}: {said}", done.status)))
 }
 
-/// Parses the output of a run.
 pub(crate) fn parse(text: &str) -> Result<Printed> {
     let figure = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));

@@ -48,7 +48,6 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     restored.map(drop)
 }
 
-/// Checks the metadata once, and measures the time of the check, for which a user waits.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let path = metadata_in(run.tools);
     cache::make_cold(&path, run.tools.drop_caches)?;
@@ -66,7 +65,6 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Writes a pool as XML.
 fn describe(file: &mut impl Write, mappings: u64) -> std::io::Result<()> {
     writeln!(
         file,

@@ -10,10 +10,8 @@ use nowait_harness::metric::{Metric, Sample};
 
 const SOURCE: &str = include_str!("drivers/submit_timer.c");
 
-/// The environment variable by which the library finds the file of its counters.
 const VARIABLE: &str = "BENCH_SUBMIT_TIMES";
 
-/// Number of the library's counters.
 const BUCKETS: usize = 1024;
 
 /// The metrics of the time for which a program is held up, and the shares of shorter hold-ups.
@@ -24,7 +22,6 @@ pub(crate) const HELD_UP: [(Metric, f64); 4] = [
     (Metric::HeldUpUsMax, 1.0),
 ];
 
-/// The built library, and the file of its counters.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) library: PathBuf,
@@ -36,7 +33,6 @@ pub(crate) struct Timer {
 pub(crate) struct Times(Vec<u64>);
 
 impl Timer {
-    /// Compiles the library into `folder`.
     pub(crate) fn build(folder: &Path) -> Result<Self> {
         let (source, library) = (folder.join("submit_timer.c"), folder.join("submit_timer.so"));
         fs::write(&source, SOURCE).context(|| format!("write {}", source.display()))?;
@@ -50,8 +46,7 @@ impl Timer {
         Ok(Self { library, counters: folder.join("submit_times") })
     }
 
-    /// Sets all counters to zero, and adds the file of the counters to the environment of
-    /// `command`. The caller adds the library.
+    /// Sets all counters to zero. The caller adds the library to `command`.
     pub(crate) fn begin(&self, command: &mut Command) -> Result<()> {
         let what = || format!("write {}", self.counters.display());
         fs::write(&self.counters, vec![0; BUCKETS * 8]).context(what)?;
@@ -59,7 +54,6 @@ impl Timer {
         Ok(())
     }
 
-    /// Returns the counts so far.
     pub(crate) fn times(&self) -> Result<Times> {
         let bytes =
             fs::read(&self.counters).context(|| "read the times of io_submit".to_owned())?;
@@ -69,12 +63,11 @@ impl Timer {
 }
 
 impl Times {
-    /// Returns the counts since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// Returns the counts as the metrics of the time inside submit; empty if there was no call.
+    /// Returns an empty sample if there was no call.
     pub(crate) fn submit_sample(&self) -> Sample {
         self.sample([
             (Metric::SubmitUsP50, 0.5),
@@ -85,7 +78,6 @@ impl Times {
         ])
     }
 
-    /// Returns the counts as the metrics of the time for which a program is held up.
     pub(crate) fn held_up_sample(&self) -> Sample {
         self.sample(HELD_UP)
     }
@@ -98,7 +90,8 @@ impl Times {
         figures.collect()
     }
 
-    /// Returns the duration of the `rank`th shortest call; `None` if there are fewer calls.
+    /// Returns the end of the bucket of the `rank`th shortest call; `None` if there are fewer
+    /// calls.
     fn at_rank(&self, rank: u64) -> Option<f64> {
         let mut seen = 0;
         let bucket = self.0.iter().position(|count| {

@@ -1,4 +1,4 @@
-//! fio as the client of the NBD server at `uri`.
+//! fio as the client of an NBD server.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use crate::served::Target;
 use nowait_harness::error::Result;
 use nowait_harness::fio::Parsed;
 
-/// The run time, the size of the image, and the seed of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) size_bytes: u64,
@@ -15,7 +14,6 @@ pub(crate) struct Span {
     pub(crate) seed: u64,
 }
 
-/// Does the work of a case for the time of a run.
 pub(crate) fn run(uri: &str, work: Work, span: Span) -> Result<Parsed> {
     let job = match work {
         // Clients that flush less often than after each write have several writes in flight.
@@ -33,7 +31,6 @@ pub(crate) fn run(uri: &str, work: Work, span: Span) -> Result<Parsed> {
     ask(uri, &(job + &time), span)
 }
 
-/// Writes all of the image once.
 pub(crate) fn fill(uri: &str, span: Span) -> Result<()> {
     ask(uri, "--rw=write --bs=256k --iodepth=4 --end_fsync=1", span).map(drop)
 }
@@ -43,7 +40,6 @@ pub(crate) fn touch(uri: &str, span: Span) -> Result<()> {
     ask(uri, "--rw=randread --bs=4k --number_ios=1", span).map(drop)
 }
 
-/// Reads all of the image once.
 pub(crate) fn warm(uri: &str, span: Span) -> Result<()> {
     ask(uri, "--rw=read --bs=256k --iodepth=16", span).map(drop)
 }

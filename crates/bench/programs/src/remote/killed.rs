@@ -11,7 +11,6 @@ use nowait_harness::error::{Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::server::Server;
 
-/// Number of blocks written.
 pub(crate) const BLOCKS: u64 = 500;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -20,25 +19,21 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Most round trips to the store of a write with its flush.
 const TRIPS_MAX: u32 = 4;
 
-/// The blocks of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocks {
     pub(crate) size_bytes: u64,
     /// Seed of the content, which differs between rounds.
     pub(crate) seed: u64,
-    /// The delay of each request to the store.
     pub(crate) delay: Duration,
 }
 
 impl Blocks {
-    /// Returns the time limit for writing or reading all blocks.
     pub(crate) fn patience(&self) -> Duration {
         let requests = u32::try_from(BLOCKS).unwrap_or(u32::MAX) * TRIPS_MAX;
         PATIENCE + self.delay * requests
     }
 
-    /// Writes the blocks to the NBD server at `uri`, each with a flush, and makes the file
-    /// `written`; returns the client, which is still connected.
+    /// Makes the file `written` after the last flush. The returned client is still connected.
     pub(crate) fn write(&self, uri: &str, written: &Path) -> Result<Server> {
         let body = format!(
             "for nth in range({BLOCKS}):\n    h.pwrite(data(nth), at(nth))\n    h.flush()\n\
@@ -48,8 +43,7 @@ impl Blocks {
         Server::start(&mut self.nbdsh(uri, &body), self.patience(), || written.exists())
     }
 
-    /// Returns the number of blocks whose content is not the one written. A block that cannot be
-    /// read counts as lost.
+    /// A block that cannot be read counts as lost.
     pub(crate) fn count_lost(&self, uri: &str) -> Result<u64> {
         let body = format!(
             "def lost(nth):\n    try:\n        return h.pread({BLOCK_BYTES}, at(nth)) != \
@@ -85,7 +79,6 @@ fn nbdsh() -> Command {
     command
 }
 
-/// Returns why blocks cannot be written to an NBD server and read again, if they cannot.
 pub(crate) fn lacks_client() -> Option<String> {
     let output = nbdsh().args(["--command", "pass"]).output();
     let works = output.is_ok_and(|output| output.status.success());

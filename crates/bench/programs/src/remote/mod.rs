@@ -89,26 +89,21 @@ pub struct RemoteArgs {
     pub dir: PathBuf,
 }
 
-/// A way to serve an image on the store.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {
     kind: Kind,
-    /// The command of the engine's NBD server; the suite fills in `{store}`, `{image}`, `{socket}`
-    /// and the like.
+    /// The command of the NBD server; the suite fills in `{store}`, `{image}`, `{socket}`, ….
     #[serde(default)]
     command: Vec<String>,
-    /// Options of a cache that is as large as the image. The suite fills images without these
-    /// options.
+    /// Options of a cache as large as the image. The suite fills images without them.
     #[serde(default)]
     cache: Vec<String>,
-    /// Additional settings of ZeroFS, in TOML.
     #[serde(default)]
     settings: String,
 }
 
-/// The program whose objects the image consists of. In runs that only read, engines of one kind
-/// share an image.
+/// The program that keeps the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -117,37 +112,32 @@ enum Kind {
     Zerofs,
     /// A local file, as a comparison for caches.
     Local,
-    /// A crate in the client's process: SlateDB with a key for each block. `Plain` is another
-    /// crate, which reads ranges of one object.
+    /// A crate in the client's process: a key for each block. `Plain`: ranges of one object.
     Slatedb,
     Plain,
 }
 
 impl Kind {
-    /// Returns `true` if the client uses a crate, and no server.
     fn is_crate(self) -> bool {
         matches!(self, Kind::Slatedb | Kind::Plain)
     }
 
-    /// Returns the name of the kind in object names and in jobs of the program with the crates.
     fn word(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 }
 
-/// The work on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Work {
     /// Each of `clients` clients writes random blocks, and flushes after each `flush` writes. With
     /// SlateDB, one client flushes after each `flush` writes of all clients.
     Write { flush: u32, clients: u32 },
-    /// Random blocks are read, `depth` in flight; with a cache, each block was read before.
+    /// A client reads random blocks. With a cache, a client has read the whole image before.
     Read { depth: u32 },
-    /// The image is read in order, 256 KiB a request.
+    /// A client reads the image in order, 256 KiB a request.
     Sequential { depth: u32 },
-    /// A client writes blocks, each with a flush after it; then the suite kills the server and
-    /// starts a new one.
+    /// A client writes and flushes blocks. The suite kills the server, and reads from a new one.
     Killed,
     /// Makes a snapshot of an image with content.
     Snapshot,
@@ -161,10 +151,6 @@ fn cases() -> Vec<Case<Job>> {
     table(include_str!("cases.toml"))
 }
 
-/// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
-///
-/// # Errors
-/// Something is missing, a run failed, or a report cannot be written.
 pub fn run_remote(args: &RemoteArgs) -> Result<Option<Measurement>> {
     let cases = args.measure.select_subjects(cases())?;
     args.measure.measure(&DEFAULTS, cases, |_, _| {
@@ -195,7 +181,6 @@ struct RemoteSuite {
     relay: Relay,
     delay: Duration,
     dir: PathBuf,
-    /// The images that were filled.
     filled: BTreeSet<String>,
     _store: Store,
     _removed_on_drop: TempDir,
@@ -253,8 +238,8 @@ impl Suite for RemoteSuite {
     }
 }
 
-/// Returns the name of the image of a run. Runs that only read share an image, which is filled
-/// once; a run that writes has a new image.
+/// Returns the name of the image of a run. A run that writes blocks has a new image. The other runs
+/// of a kind share an image, which is filled once.
 fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
     let name = match reads {
         true => format!("filled-{}", it.subject.job.engine.kind.word()),
@@ -265,7 +250,6 @@ fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
 }
 
 impl RemoteSuite {
-    /// Runs the client, and counts the requests to the store meanwhile.
     fn asked(
         &self,
         engine: &Engine,
@@ -299,7 +283,6 @@ impl RemoteSuite {
         Ok(sample)
     }
 
-    /// Writes blocks, kills the server, and counts the blocks that a new server has lost.
     fn killed(&self, engine: &Engine, image: &str, span: Span) -> Result<Sample> {
         let Span { size_bytes, seed, .. } = span;
         let blocks = Blocks { size_bytes, seed, delay: self.delay };
@@ -327,7 +310,6 @@ impl RemoteSuite {
         Ok(Sample::from([(Metric::BlocksLost, lost as f64)]))
     }
 
-    /// Makes an image, and fills it if `fills`.
     fn make(&self, engine: &Engine, image: &str, fills: bool, span: Span) -> Result<()> {
         match engine.kind {
             Kind::Nowait => {
@@ -358,8 +340,7 @@ impl RemoteSuite {
     }
 }
 
-/// Adds the counts of requests and bytes at the store: `read` counts up to the end of the client,
-/// `written` up to the end of the server.
+/// `read` counts up to the end of the client, `written` up to the end of the server.
 fn count(
     sample: &mut Sample,
     (read, written): (Passed, Passed),

@@ -18,26 +18,23 @@ use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 use nowait_harness::server::Server;
 
-/// The path of the program after `cargo build` in its folder.
 pub(crate) const PROGRAM: &str = "crates/bench/programs/stores/target/release/nowait-bench-stores";
 
 /// Time beyond that of a run after which the program counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 
-/// The program, and the address of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) program: PathBuf,
     pub(crate) endpoint: SocketAddr,
 }
 
-/// The output of the program after it has counted lost blocks.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Lost {
     lost: u64,
 }
 
-/// The output of the program; the keys of the figures are names of metrics.
+/// The keys of the figures are names of metrics.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Report {
     pub(crate) ios: f64,
@@ -47,18 +44,15 @@ pub(crate) struct Report {
 }
 
 impl Peer {
-    /// Returns why the program cannot be run, if it is missing.
     pub(crate) fn lacks(program: &Path) -> Option<String> {
         let built = "cargo build --release --manifest-path crates/bench/programs/stores/Cargo.toml";
         (!program.is_file()).then(|| format!("{} is not there: {built}", program.display()))
     }
 
-    /// Writes all of an image once.
     pub(crate) fn fill(&self, way: Kind, image: &str, size_bytes: u64) -> Result<()> {
         launch::succeed(&mut self.command(way, image, size_bytes, &json!("fill")), GRACE).map(drop)
     }
 
-    /// Does the work of a client.
     pub(crate) fn run(&self, way: Kind, work: Work, image: &str, span: Span) -> Result<Report> {
         let load = |clients: u32| {
             let runtime_ms = span.runtime.as_millis() as u64;
@@ -75,8 +69,7 @@ impl Peer {
         self.ask(way, image, span.size_bytes, &work, span.runtime)
     }
 
-    /// Starts a program that writes blocks and flushes each. After the last flush the program makes
-    /// the file `written`, and waits to be killed. Returns the program once the file exists.
+    /// The program makes the file `written` after the last flush, and waits to be killed.
     pub(crate) fn write_flushed(
         &self,
         way: Kind,
@@ -90,7 +83,6 @@ impl Peer {
         Server::start(&mut command, blocks.patience(), || written.exists())
     }
 
-    /// Returns the number of blocks whose content is not the one written.
     pub(crate) fn count_lost(&self, way: Kind, image: &str, blocks: Blocks) -> Result<u64> {
         let work = json!({ "count-lost": { "blocks": killed::BLOCKS, "seed": blocks.seed } });
         let patience = blocks.patience();

@@ -18,7 +18,6 @@ use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch::{self, Usage};
 use nowait_harness::server::{self, Server};
 
-/// Time limit for the start of a server, and for its end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The name of the export that a client requests from an NBD server.
@@ -40,12 +39,10 @@ pub struct Programs {
     pub zerofs: PathBuf,
 }
 
-/// The store, the folder and the programs of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// The address of the relay before the store.
     pub(crate) endpoint: SocketAddr,
-    /// For sockets, caches and files.
     pub(crate) folder: PathBuf,
     pub(crate) programs: Programs,
 }
@@ -54,7 +51,6 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) server: Server,
-    /// The URI of the image for its client.
     pub(crate) uri: String,
 }
 
@@ -70,8 +66,7 @@ impl Place {
         launch::inherit_nothing_of_ours(&mut command);
         store::introduce(&mut command).args(["image", word]).args(urls).args(words);
         command.args(["--endpoint", &format!("http://{}", self.endpoint)]);
-        // Waits for the process directly: `launch` polls processes, which would round the duration
-        // up.
+        // Not by `launch`, which polls processes: that would round the duration up.
         let start = std::time::Instant::now();
         let output = command.output().context(|| "cannot start nowait".to_owned())?;
         let taken_us = start.elapsed().as_secs_f64() * 1e6;
@@ -82,8 +77,6 @@ impl Place {
         Err(Failure::new(format!("nowait image {word}: {said}")))
     }
 
-    /// Starts the server of an engine with `options` on `image` of `size_bytes`, and waits until it
-    /// serves.
     pub(crate) fn serve(
         &self,
         engine: &Engine,
@@ -118,7 +111,6 @@ impl Place {
         Ok(Served { server, uri: served::uri(&socket, DEVICE) })
     }
 
-    /// Writes the file in which s3backer finds its keys.
     fn write_keys(&self) -> Result<()> {
         let path = self.file("keys");
         let written = fs::write(&path, format!("{KEY}:{SECRET}\n"));
@@ -127,20 +119,17 @@ impl Place {
         kept.context(|| path.display().to_string())
     }
 
-    /// Returns the path of the local file with this name.
     pub(crate) fn file(&self, image: &str) -> PathBuf {
         self.folder.join(image)
     }
 }
 
 impl Served {
-    /// Ends the server in order; returns its processor time and context switches.
     pub(crate) fn stop(self) -> Result<Usage> {
         self.server.stop(PATIENCE)
     }
 }
 
-/// Returns why a job cannot be done here, if it cannot.
 pub(crate) fn lack(job: &Job, programs: &Programs) -> Option<String> {
     let engine = match job.engine.kind {
         Kind::Nowait | Kind::Local => None,

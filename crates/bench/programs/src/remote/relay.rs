@@ -1,4 +1,4 @@
-//! A relay between servers and the store. It delays the requests, and counts them.
+//! A relay between servers and the store, which delays and counts the requests.
 //!
 //! The delay stands for the round trip in a network. The rate is not limited: bytes sent together
 //! arrive together.
@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use nowait_harness::error::{Context, Result};
 
-/// Counts of the requests and bytes that have passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) puts: u64,
@@ -22,7 +21,6 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Returns the counts of requests and bytes that have passed since `before`.
     pub(crate) fn since(self, before: Passed) -> Passed {
         Passed {
             puts: self.puts - before.puts,
@@ -32,7 +30,7 @@ impl Passed {
     }
 }
 
-/// A relay. Its threads end with the program.
+/// The threads of a relay end with the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Relay {
     address: SocketAddr,
@@ -46,7 +44,6 @@ struct Shared {
 }
 
 impl Relay {
-    /// Starts a relay before `store`, without a delay.
     pub(crate) fn start(store: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.context(|| "a port for the relay".to_owned())?;
@@ -55,8 +52,7 @@ impl Relay {
         let relay = Relay { address, shared: shared.clone() };
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // If the store does not accept the connection, the relay closes the client's, and
-                // the client sees that.
+                // If the store refuses, dropping the client's connection tells the client.
                 if let Ok(server) = TcpStream::connect(store) {
                     begin(&shared, &client, &server);
                 }
@@ -65,24 +61,20 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Returns the address at which clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets the delay of all requests from now on.
     pub(crate) fn delay(&self, delay: Duration) {
         self.shared.delay_ns.store(delay.as_nanos() as u64, Relaxed);
     }
 
-    /// Returns the counts of requests and bytes that have passed.
     pub(crate) fn passed(&self) -> Passed {
         *self.shared.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Starts the threads that pass the bytes of a connection on: requests delayed and counted, answers
-/// at once.
+/// Requests pass delayed and counted; answers pass without a delay.
 fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     for stream in [client, server] {
         let _ = stream.set_nodelay(true);

@@ -9,18 +9,14 @@ use std::time::Duration;
 use nowait_harness::error::{Context, Result};
 use nowait_harness::server::Server;
 
-/// The bucket of the images.
 pub(crate) const BUCKET: &str = "disks";
-/// The access key. Only this machine can reach the store, which ends with the measurement.
+/// Only this machine can reach the store, which ends with the measurement.
 pub(crate) const KEY: &str = "benchmark";
-/// The secret of the access key.
 pub(crate) const SECRET: &str = "benchmark-secret";
-/// The region, which signatures contain.
 pub(crate) const REGION: &str = "us-east-1";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Gives a command the credentials of the store's owner.
 pub(crate) fn introduce(command: &mut Command) -> &mut Command {
     command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
     command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1")
@@ -34,7 +30,6 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Starts `program` with an empty bucket in `folder`.
     pub(crate) fn start(program: &Path, folder: &Path) -> Result<Store> {
         let what = || folder.display().to_string();
         let (meta, objects) = (folder.join("meta"), folder.join("objects"));
@@ -53,7 +48,6 @@ impl Store {
         Ok(Store { address, _server: server })
     }
 
-    /// Returns the address at which the store listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -10,10 +10,8 @@ use super::store::{BUCKET, KEY, REGION, SECRET};
 use nowait_harness::error::{Context, Result};
 use nowait_harness::launch;
 
-/// Time limit for the creation of a device.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Returns the path of the socket at which ZeroFS serves files.
 pub(crate) fn socket_of_files(folder: &Path) -> PathBuf {
     folder.join("9p")
 }

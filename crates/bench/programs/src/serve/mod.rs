@@ -54,7 +54,6 @@ pub struct ServeBenchArgs {
     pub disk: DiskArgs,
 }
 
-/// The frontend that shows the image to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shows {
@@ -68,7 +67,6 @@ enum Shows {
     Image,
 }
 
-/// A server, by its command on `{image}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {
@@ -85,7 +83,6 @@ struct Work {
     block_bytes: u64,
 }
 
-/// Requests that the client has in flight.
 const DEPTH: u32 = 32;
 
 type ServeJob = Job<Engine, Work>;
@@ -94,10 +91,6 @@ fn cases() -> Vec<Case<ServeJob>> {
     table(include_str!("cases.toml"))
 }
 
-/// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
-///
-/// # Errors
-/// Something is missing, a run failed, or a report cannot be written.
 pub fn run_serve(args: &ServeBenchArgs) -> Result<Option<Measurement>> {
     let cases = args.measure.select_subjects(cases())?;
     args.measure.measure(&DEFAULTS, cases, |_, _| {
@@ -117,7 +110,6 @@ struct ServeSuite {
     fio: String,
     image: TestFile,
     folder: PathBuf,
-    /// Folder for sockets and mount points.
     scratch: TempDir,
     drop_caches: bool,
 }
@@ -177,7 +169,6 @@ impl Suite for ServeSuite {
     }
 }
 
-/// Returns why a server cannot be started here, if it cannot.
 fn lack(engine: &Engine) -> Option<String> {
     let program = engine.command.first().and_then(|name| launch::lack(&served::program(name)));
     program.or_else(|| match engine.shows {
@@ -192,8 +183,7 @@ fn lack_of(device: &str) -> Option<String> {
     opened.err().map(|error| format!("{device}: {error}"))
 }
 
-/// Returns the number of bytes of `image` that are in the kernel's page cache; before the run none
-/// were.
+/// Returns the bytes of `image` in the kernel's page cache, which had none before the run.
 fn cached_bytes(image: &Path) -> Option<f64> {
     let mut fincore = Command::new("fincore");
     fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image);

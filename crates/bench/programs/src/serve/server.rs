@@ -11,7 +11,6 @@ use nowait_harness::error::{Context, Result};
 use nowait_harness::launch::{self, Usage};
 use nowait_harness::server::Server;
 
-/// Time limit for the start of a server, and for its end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running server. Dropping it ends the server.
@@ -32,8 +31,7 @@ enum By {
 }
 
 impl Served {
-    /// Starts the server of `image`, and waits until it serves. Sockets and mount points are in
-    /// `folder`.
+    /// Sockets and mount points are in `folder`.
     pub(crate) fn start(engine: &Engine, image: &Path, folder: &Path) -> Result<Self> {
         let place = folder.join(if engine.shows == Shows::Nbd { "nbd" } else { "file" });
         let values = [("place", &*place), ("image", image)];
@@ -62,13 +60,10 @@ impl Served {
         Ok(Self { by, target })
     }
 
-    /// Returns the file, device or URI of the image for the client.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Ends the server in order; returns its processor time and context switches, if it is a
-    /// program.
     pub(crate) fn stop(self) -> Result<Option<Usage>> {
         match self.by {
             By::Program(server) => server.stop(PATIENCE).map(Some),

@@ -13,7 +13,6 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// The number of clients at a time, their time limit, and the order of blocks.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Load {
     clients: u64,
@@ -27,8 +26,8 @@ impl Load {
         Order::new(Access::Random, size, BLOCK, self.seed)
     }
 
-    /// Makes each client call `one` repeatedly until the time is over, or `most` calls have begun.
-    /// `one` gets the number of the call.
+    /// Clients call `one`, with the number of the call, until the time is over or after `most`
+    /// calls.
     pub(crate) async fn run<F>(
         &self,
         bytes: u64,
@@ -76,8 +75,7 @@ impl Load {
     }
 }
 
-/// Returns the data of a block in a round. The data cannot be compressed, and begin with the
-/// block's number.
+/// The data cannot be compressed, and begin with the block's number.
 pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let word = || {
@@ -93,7 +91,6 @@ pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     bytes
 }
 
-/// Fails unless `bytes` begin with the number of the block.
 pub(crate) fn check(block: u64, bytes: &[u8]) -> Result<(), Failure> {
     match bytes.len() >= 8 && bytes[..8] == block.to_le_bytes() {
         true => Ok(()),

@@ -17,17 +17,14 @@ use serde_json::Value;
 use slatedb::object_store::{ObjectStore, aws::AmazonS3Builder};
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-/// The job, as the only argument. The environment has the keys and the region of the store:
-/// AWS_ACCESS_KEY_ID and others.
+/// The environment has the keys and the region of the store: AWS_ACCESS_KEY_ID and others.
 #[derive(Debug, Deserialize)]
 struct Job {
     way: Way,
-    /// The address of the store.
     endpoint: String,
     bucket: String,
-    /// The prefix of the names of all objects.
+    /// The name of the image, which is in the names of all its objects.
     image: String,
-    /// Bytes of the image.
     size: u64,
     work: Work,
 }
@@ -55,7 +52,6 @@ enum Work {
     /// Writes `blocks` blocks, each with a flush after it, makes the file `written`, and waits
     /// until the process is killed. The seed gives each round its own content.
     WriteFlushed { blocks: u64, seed: u64, written: PathBuf },
-    /// Counts the blocks whose content is not the one written.
     CountLost { blocks: u64, seed: u64 },
 }
 

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use slatedb::object_store::{ObjectStore, ObjectStoreExt, path::Path};
 use std::sync::Arc;
 
-/// Bytes of one read in a sequential run.
 const RANGE: u64 = 256 << 10;
 
 fn path(image: &str) -> Path {

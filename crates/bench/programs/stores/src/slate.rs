@@ -1,4 +1,4 @@
-//! SlateDB with a key for each block. SlateDB flushes only when the job asks for a flush.
+//! SlateDB with a key for each block. No timer of SlateDB flushes: this program calls `flush`.
 
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};
@@ -75,8 +75,6 @@ pub(crate) async fn read(
     Ok(report)
 }
 
-/// Writes `count` blocks with the content of `round` and flushes each. Then makes the file
-/// `written`, and waits until the process is killed.
 pub(crate) async fn write_flushed(
     store: Arc<dyn ObjectStore>,
     image: &str,
@@ -92,7 +90,6 @@ pub(crate) async fn write_flushed(
     std::future::pending().await
 }
 
-/// Counts the blocks whose content is not the one written.
 pub(crate) async fn count_lost(
     store: Arc<dyn ObjectStore>,
     image: &str,

@@ -3,20 +3,15 @@
 use super::{ProgramReport, RefusalReport, Report};
 use crate::program::Help;
 
-/// The facts about the machine that the answer depends on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Machine<'a> {
-    /// The backend that nowait chooses on this machine.
     backend: &'a str,
-    /// The reason why the kernel refuses io_uring, in words; `None` if io_uring works.
+    /// `None` if io_uring works.
     uring_refused: Option<&'a str>,
-    /// The first of the report's problems.
     problem: Option<&'a str>,
-    /// The reason why writes to PATH wait, and the remedy.
     writes: Option<&'a str>,
 }
 
-/// Returns the answer about the program of a report, as text that ends with a newline.
 pub(super) fn render(report: &Report, program: &ProgramReport) -> String {
     let mut backends = report.backends.iter();
     let uring = backends.find(|it| it.name == "uring").and_then(|it| it.refusal.as_ref());
@@ -29,8 +24,6 @@ pub(super) fn render(report: &Report, program: &ProgramReport) -> String {
     answer(program, &machine).join("\n") + "\n"
 }
 
-/// Returns the lines of the answer: if nowait helps, how to run the program, the backend, who
-/// serves the program's own io_uring requests, and a problem.
 fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
     let run_by = program.interpreter.as_ref().map_or(String::new(), |by| format!(" (run by {by})"));
     let verdict = match program.helps {
@@ -76,7 +69,6 @@ fn backend(program: &ProgramReport, machine: &Machine<'_>) -> String {
     }
 }
 
-/// Says if the kernel serves the requests that the program makes through liburing.
 fn own_uring(refused: Option<&str>, has_said_why: bool) -> String {
     match refused {
         None => {

@@ -5,20 +5,17 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The facts about a process that the answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// `true` if the process has loaded the preload library; `None` if this user may not read the
-    /// process's mappings.
+    /// `None`: this user may not read the mappings of the process.
     pub(super) has_nowait: Option<bool>,
     /// A seccomp filter is in force for the process, so other backends may work there than here.
     pub(super) has_filter: bool,
 }
 
 impl Process {
-    /// Inspects the process with the number `name`, and also returns the path of its program.
-    /// `None`: `name` is not the number of a process that this user may inspect.
+    /// Returns `None` unless `name` is the number of a process that this user may inspect.
     pub(super) fn look(proc: &Path, name: &OsStr) -> Option<(Process, PathBuf)> {
         let pid = name.to_str()?.parse().ok()?;
         let folder = proc.join(name);
@@ -33,8 +30,7 @@ impl Process {
         Some((process, program))
     }
 
-    /// Returns a path of the file that the process executes; it works even if the process has
-    /// another root, as in a container.
+    /// The returned path works even if the process has another root, as in a container.
     pub(super) fn executable(self, proc: &Path) -> PathBuf {
         proc.join(self.pid.to_string()).join("exe")
     }

@@ -5,7 +5,6 @@ use comfy_table::Table;
 use nowait_terminal::table;
 use std::fmt::Write as _;
 
-/// Renders the whole report as text that ends with a newline.
 pub(super) fn render(report: &Report) -> String {
     let mut text = backends(&report.backends).trim_fmt() + "\n";
     let _ = writeln!(text, "auto chooses {}: {}\n", report.auto.backend, report.auto.reason);

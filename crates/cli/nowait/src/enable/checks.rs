@@ -16,9 +16,7 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,
-    /// Reasons why nowait would not work in the service, each in one line; most name the remedy.
     pub(super) refusals: Vec<String>,
-    /// Reasons why nowait may not work, or not as well as it could.
     pub(super) warnings: Vec<String>,
 }
 
@@ -81,7 +79,6 @@ fn sets_variable(line: &str, variable: &str) -> bool {
     words(line).iter().any(|word| word.split_once('=').is_some_and(|(name, _)| name == variable))
 }
 
-/// Checks if `SystemCallFilter=` of the unit allows nowait's system calls.
 fn filtered(plan: &Plan, found: &mut Findings) {
     let Some(filter) = Filter::of(&plan.unit) else { return };
     let wanted = plan.options.backend;
@@ -149,8 +146,7 @@ fn kernel(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Reads the soft limit of `64K` or `64K:1M`. `None`: it is unlimited, or only systemd can resolve
-/// it.
+/// Reads the soft limit of `64K` or `64K:1M`. Returns `None` for other texts, such as `infinity`.
 fn number(text: &str) -> Option<u64> {
     let soft = text.split(':').next()?;
     let digits = soft.trim_end_matches(['K', 'M', 'G', 'T']);
@@ -165,7 +161,6 @@ fn number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Finds security modules that may keep the service from loading the library.
 fn confined(plan: &Plan, found: &mut Findings) {
     let place = plan.place();
     let read = |path: &str| fs::read_to_string(place.follow(Path::new(path))).unwrap_or_default();
@@ -187,8 +182,7 @@ fn confined(plan: &Plan, found: &mut Findings) {
     }
 }
 
-/// Returns the path of an AppArmor profile for one of the service's programs: a file in which a
-/// line that ends with `{` contains the path of the program.
+/// Finds a profile by a line that ends with `{` and has the path of a program as a word.
 fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     let folder = Path::new("/etc/apparmor.d");
     let entries = fs::read_dir(plan.place().follow(folder)).ok()?;
@@ -204,8 +198,6 @@ fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     None
 }
 
-/// Resolves the specifiers of `text`; returns `text` unchanged if only systemd can resolve them
-/// all.
 fn resolved(name: &UnitName, text: &str) -> String {
     name.expand(text).unwrap_or_else(|| text.to_owned())
 }

@@ -7,24 +7,19 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The name of the drop-in. It sorts after most names, such as `override.conf` of `systemctl edit`,
-/// so systemd reads those files first and they cannot replace the settings of the drop-in.
+/// systemd reads drop-ins by name, this one late: `override.conf` cannot replace its settings.
 pub(crate) const NAME: &str = "zz-nowait.conf";
 
-/// The beginning of the drop-in's text.
 const HEADER: &str = "# Written by `nowait enable`";
 
-/// Returns the path of a unit's drop-in inside the root.
 pub(crate) fn path(place: &Place, unit: &UnitName) -> PathBuf {
     place.own().join(format!("{unit}.d")).join(NAME)
 }
 
-/// Returns `true` if `nowait enable` has written this file, which its name and its text show.
 pub(crate) fn is_ours(source: &Source) -> bool {
     source.path.file_name().is_some_and(|name| name == NAME) && is_our_text(&source.text)
 }
 
-/// Returns `true` if `nowait enable` has written this text, which its beginning shows.
 pub(crate) fn is_our_text(text: &str) -> bool {
     text.starts_with(HEADER)
 }
@@ -32,7 +27,7 @@ pub(crate) fn is_our_text(text: &str) -> bool {
 /// The end of the drop-in's first line if `nowait enable` has also made the drop-in's folder.
 const WITH_FOLDER: &str = "removes it and its folder.";
 
-/// Makes the text of the drop-in. The values may contain specifiers of systemd.
+/// The values may contain specifiers of systemd.
 pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let line = |(name, value): &(&str, String)| {
@@ -43,20 +38,17 @@ pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)])
     format!("{HEADER} {version}; `nowait disable {unit}` {removes}\n[Service]\n{lines}")
 }
 
-/// The state of the drop-in's path before a command changes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Neither the file nor its folder exists.
     Nothing,
     /// The unit's folder exists, without the file. The folder counts as made by another program.
     Folder,
-    /// A file with this text that `nowait enable` has written.
+    /// The text of a file that `nowait enable` has written.
     Ours(String),
 }
 
 impl Found {
-    /// Returns `true` if `nowait enable` makes or has made the folder, so that `nowait disable`
-    /// removes it.
+    /// `nowait disable` removes an empty folder that `nowait enable` has made.
     fn has_own_folder(&self) -> bool {
         match self {
             Found::Nothing => true,
@@ -66,12 +58,6 @@ impl Found {
     }
 }
 
-/// Reads the state of the drop-in's path.
-///
-/// # Errors
-/// Another program has written the file; the file is not a regular one; the unit's folder is a link
-/// to the folder of another unit, for which `nowait enable` has written the file; the file cannot
-/// be read.
 pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     let file = outside(place, path);
     let read = match fs::symlink_metadata(&file) {
@@ -96,8 +82,7 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     }
 }
 
-/// Returns the unit for which `nowait enable` has written the text, if the folder of `path` is a
-/// link and that unit is another one.
+/// Returns the unit that `text` names, if it is another unit and the folder of `path` is a link.
 fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> {
     link_to(place, path)?;
     let (_, behind) = text.lines().next()?.split_once("`nowait disable ")?;
@@ -106,13 +91,11 @@ fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> 
     (folder != format!("{unit}.d").as_str()).then_some(unit)
 }
 
-/// Returns the path by which this process reaches the drop-in: follows links to folders, but not a
-/// link in the place of the drop-in itself.
+/// Follows links to folders, but not a link in the place of the drop-in itself.
 fn outside(place: &Place, path: &Path) -> PathBuf {
     place.follow(folder_of(path)).join(NAME)
 }
 
-/// Returns the target of the unit's folder if that folder is a link.
 fn link_to(place: &Place, path: &Path) -> Option<PathBuf> {
     let folder = folder_of(path);
     let name = folder.file_name().unwrap_or_default();
@@ -128,11 +111,7 @@ fn not_ours(path: &Path) -> Failure {
     Failure::new(format!("{}: not written by `nowait enable`; {advice}", path.display()))
 }
 
-/// Fails if the unit's folder is a link: a file written there would be in another folder, and apply
-/// to other units too.
-///
-/// # Errors
-/// The folder is a link.
+/// A file written through a link would be in another folder, and apply to other units too.
 pub(crate) fn refuse_link(place: &Place, path: &Path) -> Result<()> {
     let Some(target) = link_to(place, path) else { return Ok(()) };
     let (folder, target) = (folder_of(path).display(), target.display());
@@ -161,8 +140,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Makes the folder and its missing parents, readable for all users. Returns `false` if the folder
-/// existed.
+/// Makes missing folders with mode 0755, whatever the umask. `false`: the folder existed.
 fn make_folder(folder: &Path) -> io::Result<bool> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
@@ -176,7 +154,6 @@ fn make_folder(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes a file and waits until it is durable. Fails if the file exists.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text.as_bytes())?;
@@ -184,7 +161,6 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes the file, and its folder if `nowait enable` has made the folder and the folder is empty.
 pub(crate) fn remove(place: &Place, path: &Path, found: &Found) -> Result<()> {
     let file = outside(place, path);
     fs::remove_file(&file).map_err(|error| failed(&file, &error))?;

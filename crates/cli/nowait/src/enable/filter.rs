@@ -4,17 +4,14 @@
 use crate::systemd::Unit;
 use std::collections::BTreeMap;
 
-/// The effect of a filter on a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// The call fails with an errno.
     Fails,
     /// The kernel ends the process by SIGSYS.
     Kills,
 }
 
-/// The part of nowait that makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     All,
@@ -53,16 +50,14 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
 
 #[derive(Debug)]
 pub(crate) struct Filter {
-    /// Calls that are not listed are allowed.
+    /// If `true`, the filter allows calls that are not listed.
     open: bool,
-    /// The listed calls, with the effect on each.
     listed: BTreeMap<&'static str, Verdict>,
     /// The effect on a refused call for which the filter names no action.
     refusal: Verdict,
 }
 
 impl Filter {
-    /// Reads the filter; `None`: the unit has none.
     pub(crate) fn of(unit: &Unit) -> Option<Filter> {
         let lines = unit.list("SystemCallFilter");
         let first = lines.first()?;
@@ -76,8 +71,7 @@ impl Filter {
         Some(filter)
     }
 
-    /// Adds a line of the filter. A line that begins with `~` refuses its calls; any other line
-    /// allows them.
+    /// A line that begins with `~` refuses its calls; any other line allows them.
     fn add(&mut self, line: &str) {
         let (refuses, words) = match line.strip_prefix('~') {
             Some(words) => (true, words),
@@ -100,8 +94,7 @@ impl Filter {
         }
     }
 
-    /// Returns the calls of one part that the filter refuses, with the worst effect; `None` if it
-    /// refuses none.
+    /// Returns the calls of one part that the filter refuses, and the worst effect on them.
     pub(crate) fn refused(&self, part: Part) -> Option<(Verdict, Vec<&'static str>)> {
         let otherwise = if self.open { Verdict::Allowed } else { self.refusal };
         let verdict = |call: &str| self.listed.get(call).copied().unwrap_or(otherwise);

@@ -14,8 +14,7 @@ pub(super) struct Enabled {
     pub(super) unit_file: String,
     pub(super) programs: Vec<Judged>,
     pub(super) warnings: Vec<String>,
-    /// The entries of the library's variable that the service has without nowait. The drop-in keeps
-    /// them, after nowait's.
+    /// The service's own entries of the variable, which the drop-in keeps after nowait's.
     pub(super) kept: Option<String>,
     /// `written`, `unchanged` or `would be written`.
     pub(super) state: &'static str,
@@ -35,12 +34,10 @@ pub(super) struct Disabled {
     pub(super) next: Vec<String>,
 }
 
-/// A report that also has a text for people.
 pub(super) trait Said: Serialize {
     fn text(&self) -> String;
 }
 
-/// Prints a report in the form that the flags choose.
 pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
     match services.json {
         true => print_json(report).map(drop),
@@ -51,7 +48,6 @@ pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
 impl Said for Enabled {
     fn text(&self) -> String {
         let mut text = format!("{} ({})\n", self.unit, self.unit_file);
-        // Writing to a string cannot fail.
         for Judged { path, helps, reason } in &self.programs {
             let _ = writeln!(text, "{path}: can nowait help? {}: {reason}", helps.name());
         }

@@ -9,21 +9,17 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process with a library of nowait.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) program: String,
-    /// The systemd service that the process belongs to, if any.
     pub(super) unit: Option<String>,
-    /// The path of the library as the process sees it.
     pub(super) library: String,
     pub(super) version: Option<String>,
-    /// The file of the library was replaced after the process had loaded it.
+    /// The file of the library was replaced or deleted after the process had loaded it.
     pub(super) is_replaced: bool,
-    /// `uring`, `kaio` or `threads`: from the report, or else derived from the engine's threads,
-    /// their descriptors and the mappings of the process. `threads` also stands for an engine that
-    /// has no ring or native AIO context yet. Null: the engine has no threads yet.
+    /// From the report, or derived from threads, descriptors and mappings. `threads` may also mean
+    /// that there is no ring or context yet. Null: the engine has no threads yet.
     pub(super) backend: Option<String>,
     /// The last report of a process under `nowait run --stats`, if it is recent.
     pub(super) report: Option<Value>,
@@ -32,7 +28,7 @@ pub(super) struct Process {
 /// The beginning of the names of the engine's threads.
 const THREADS: &str = "nowait-";
 
-/// Finds all processes with a library of nowait, as far as this user may inspect processes.
+/// Skips processes that this user may not inspect.
 pub(super) fn all(proc: &Path) -> Vec<Process> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -53,8 +49,8 @@ fn look_at(
     let maps = read("maps")?;
     let mut libraries = maps.lines().filter_map(mapped_library);
     let (library, _, is_replaced) = libraries.find(|(path, via, is_replaced)| {
-        // Any libaio has that file name. The version in the file tells nowait's libaio from others,
-        // but not after the file was replaced.
+        // Any libaio has that name. The version tells nowait's from others, but only in the mapped
+        // file.
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };
@@ -72,8 +68,7 @@ fn look_at(
     })
 }
 
-/// Parses a line of proc_pid_maps(5). Returns the path, the library that it may be by its name, and
-/// `true` if the file was deleted or replaced.
+/// Parses a line of proc_pid_maps(5). `true`: the file was deleted or replaced.
 fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     let path = &line[line.find('/')?..];
     let (path, is_replaced) = match path.strip_suffix(" (deleted)") {
@@ -86,8 +81,7 @@ fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     Some((path, via, is_replaced))
 }
 
-/// Reads the version of a library at a path that the process sees, perhaps in a container. Reads
-/// the content of each file only once.
+/// The path is as the process sees it, perhaps in a container. Reads each file only once.
 fn version(
     folder: &Path,
     path: &str,
@@ -99,14 +93,11 @@ fn version(
     versions.entry(real).or_insert_with_key(|file| libraries::version(file)).clone()
 }
 
-/// Returns the innermost service of /proc/PID/cgroup. Source: cgroups(7).
 fn unit_of(cgroup: &str) -> Option<String> {
     let parts = cgroup.lines().flat_map(|line| line.rsplit('/'));
     parts.into_iter().find(|part| part.ends_with(".service")).map(str::to_owned)
 }
 
-/// Derives the backend from the traces of the engine: a ring among the descriptors of its threads,
-/// the mapping of a native AIO context, or else only threads.
 fn backend(folder: &Path, maps: &str) -> Option<&'static str> {
     let tasks = fs::read_dir(folder.join("task")).ok()?.flatten().map(|entry| entry.path());
     let is_ours = |task: &PathBuf| {
@@ -143,8 +134,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// Makes a process with the thread `thread` besides its first one; `target` is a descriptor
-        /// of that thread.
+        /// The process has a second thread `thread`, with a descriptor that leads to `target`.
         fn process(&self, pid: u32, maps: &str, thread: &str, target: &str) {
             self.file(&format!("{pid}/maps"), maps);
             self.file(&format!("{pid}/comm"), "fio\n");

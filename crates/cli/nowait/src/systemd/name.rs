@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-/// The valid name of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnitName {
     /// The part before `@` or `.service`.
@@ -13,10 +12,7 @@ pub(crate) struct UnitName {
 }
 
 impl UnitName {
-    /// Parses the name of a service, with or without `.service`.
-    ///
-    /// # Errors
-    /// The name cannot be that of a service. The error has one line.
+    /// Parses the name of a service, with or without `.service`. An error has one line.
     pub(crate) fn new(text: &str) -> Result<UnitName, String> {
         const OTHERS: [&str; 10] = [
             "socket",
@@ -50,7 +46,6 @@ impl UnitName {
         Ok(UnitName { prefix: prefix.to_owned(), instance })
     }
 
-    /// Parses the name of a unit file or of a link to one; `None` if it is not a service.
     pub(crate) fn of_file(path: &Path) -> Option<UnitName> {
         let name = path.file_name()?.to_str()?;
         name.ends_with(".service").then(|| UnitName::new(name).ok()).flatten()
@@ -61,7 +56,6 @@ impl UnitName {
         instance.map(|_| UnitName { instance: Some(String::new()), ..self.clone() })
     }
 
-    /// Returns `true` if this is the name of a template, which stands for all its instances.
     pub(crate) fn is_template(&self) -> bool {
         self.instance.as_ref().is_some_and(String::is_empty)
     }
@@ -94,8 +88,8 @@ impl UnitName {
         }
     }
 
-    /// Resolves `%%`, `%p`, `%i`, `%I`, `%n` and `%N` in `text`. `None`: one is left that only
-    /// systemd can resolve, or that has no value in a template.
+    /// Resolves `%%`, `%p`, `%i`, `%I`, `%n` and `%N` in `text`. Returns `None` if `text` has a
+    /// specifier that only systemd can resolve, or that has no value in a template.
     pub(crate) fn expand(&self, text: &str) -> Option<String> {
         let mut expanded = String::new();
         let mut letters = text.chars();

@@ -8,17 +8,13 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Place {
     root: PathBuf,
-    /// The folders in order of precedence, the first one first. They are paths inside the root, as
-    /// systemd sees them.
+    /// The folders by precedence, the highest first, as paths inside the root.
     folders: Vec<PathBuf>,
-    /// The administrator's or the user's folder, in which `nowait enable` writes; one of the
-    /// folders.
+    /// The administrator's or the user's folder, in which `nowait enable` writes.
     own: PathBuf,
-    /// The name of the manager's own settings file, such as `system.conf`.
     settings: &'static str,
 }
 
-/// The folders of the system's manager.
 const SYSTEM: [&str; 13] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -35,11 +31,9 @@ const SYSTEM: [&str; 13] = [
     "/run/systemd/generator.late",
 ];
 
-/// The most links that [`Place::follow`] follows in one path.
 const LINKS_MAX: usize = 40;
 
 impl Place {
-    /// Returns the folders of the system's manager below `root`.
     pub(crate) fn system(root: &Path) -> Place {
         Place {
             root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()),
@@ -49,10 +43,7 @@ impl Place {
         }
     }
 
-    /// Returns the folders of this user's manager. `variable` reads the environment.
-    ///
-    /// # Errors
-    /// HOME is not set. The error has one line.
+    /// `variable` reads the environment.
     pub(crate) fn user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Place, String> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = set("HOME").map(PathBuf::from).ok_or("HOME is not set: set it, for --user")?;
@@ -84,19 +75,15 @@ impl Place {
         self.root == Path::new("/")
     }
 
-    /// Returns the folders of unit files, as paths inside the root.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 
-    /// Returns the folder in which administrators, or the user, keep their own unit files, as a
-    /// path inside the root.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
-    /// Returns the manager's own settings files in reading order: the main file, then the drop-ins.
-    /// Source: systemd-system.conf(5).
+    /// Returns the manager's main file, then its drop-ins. Source: systemd-system.conf(5).
     pub(crate) fn settings(&self) -> Vec<PathBuf> {
         let folders =
             ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"];
@@ -115,14 +102,11 @@ impl Place {
         main.into_iter().chain(drop_ins.into_values()).collect()
     }
 
-    /// Returns the path by which this process reaches `path`, a path inside the root. Does not
-    /// follow links.
     pub(crate) fn outside(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Returns the file to which `path`, a path inside the root, leads. Absolute links stay below
-    /// the root.
+    /// Follows links in `path`, a path inside the root. Absolute links stay below the root.
     pub(crate) fn follow(&self, path: &Path) -> PathBuf {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

@@ -3,7 +3,6 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// One line `Key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) section: String,
@@ -15,8 +14,7 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Parses the assignments in their order. Skips lines that are neither an assignment nor the head
-/// of a section.
+/// Skips lines that are neither an assignment nor the head of a section.
 pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     let mut found = Vec::new();
     let mut section = String::new();
@@ -33,7 +31,8 @@ pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     found
 }
 
-/// Joins lines that end with a backslash, which becomes a space. Drops comment lines.
+/// Joins a line that ends with an odd number of backslashes to the next; a space replaces the last
+/// backslash. Drops comment lines.
 fn whole_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut begun: Option<String> = None;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A service: a unit file and the drop-ins that change it.
 #[derive(Debug)]
 pub(crate) struct Unit {
     /// The unit's own name, even if the user named the unit by an alias.
@@ -16,20 +15,14 @@ pub(crate) struct Unit {
     defaults: BTreeMap<String, String>,
 }
 
-/// One file of a unit.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The path inside the root.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     assignments: Vec<Assignment>,
 }
 
 impl Source {
-    /// Reads the file at `path`, a path inside the root.
-    ///
-    /// # Errors
-    /// The file cannot be read. The error has one line.
     pub(crate) fn read(place: &Place, path: PathBuf) -> Result<Source, String> {
         let read = fs::read(place.follow(&path));
         let bytes = read.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -38,24 +31,18 @@ impl Source {
         Ok(Source { path, text, assignments })
     }
 
-    /// Returns the values that this file gives a key of `[Service]`, in the order of the file.
     pub(crate) fn values(&self, key: &'static str) -> impl Iterator<Item = &str> {
         let wanted = move |it: &&Assignment| it.section == "Service" && it.key == key;
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
     }
 
-    /// Returns the variables of the file's own `Environment=`, with unresolved specifiers.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         variables(self.values("Environment"))
     }
 }
 
 impl Unit {
-    /// Reads the unit and its drop-ins. If the name is a link to another unit, reads that other
-    /// unit.
-    ///
-    /// # Errors
-    /// The unit does not exist or is masked, or a file cannot be read. The error has one line.
+    /// Reads the unit and its drop-ins. Follows a link to another unit, and refuses a masked unit.
     pub(crate) fn load(place: &Place, name: &UnitName) -> Result<Unit, String> {
         let (name, file) = find(place, name)?;
         let mut sources = vec![Source::read(place, file)?];
@@ -65,12 +52,11 @@ impl Unit {
         Ok(Unit { name, sources, defaults: defaults(place) })
     }
 
-    /// Returns the unit file itself, as a path inside the root.
     pub(crate) fn file(&self) -> &Path {
         &self.sources[0].path
     }
 
-    /// Returns all values of a list key of `[Service]`. An empty value clears the values before it.
+    /// An empty value clears the values before it.
     pub(crate) fn list(&self, key: &'static str) -> Vec<&str> {
         let mut values = Vec::new();
         for value in self.sources.iter().flat_map(|source| source.values(key)) {
@@ -79,21 +65,18 @@ impl Unit {
         values
     }
 
-    /// Returns the last value of a single-value key of `[Service]`; `None` if that value is empty
-    /// or there is none.
+    /// Returns the last value of a key of `[Service]`; `None` if that value is empty.
     pub(crate) fn value(&self, key: &'static str) -> Option<&str> {
         let values = self.sources.iter().flat_map(|source| source.values(key));
         values.last().filter(|value| !value.is_empty())
     }
 
-    /// Returns `true` if a boolean key of `[Service]` is on.
     pub(crate) fn is_on(&self, key: &'static str) -> bool {
         let on = |value: &str| ["1", "yes", "y", "true", "t", "on"].contains(&value);
         self.value(key).is_some_and(|value| on(&value.to_ascii_lowercase()))
     }
 
-    /// Returns the variables that `Environment=` of the unit sets, and those others that the
-    /// manager sets for all services. Specifiers stay unresolved.
+    /// Includes the manager's variables that the unit does not set. Specifiers stay unresolved.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let mut all = self.defaults.clone();
         all.extend(variables(self.list("Environment")));
@@ -101,7 +84,6 @@ impl Unit {
     }
 }
 
-/// Reads the variables of `DefaultEnvironment=` in the manager's settings.
 fn defaults(place: &Place) -> BTreeMap<String, String> {
     let mut lines = Vec::new();
     for path in place.settings() {
@@ -114,7 +96,6 @@ fn defaults(place: &Place) -> BTreeMap<String, String> {
     variables(lines.iter().map(String::as_str))
 }
 
-/// Reads the variables of some values of `Environment=`.
 fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
     let words = lines.into_iter().flat_map(words);
     let pairs = words.filter_map(|word| {
@@ -123,7 +104,6 @@ fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, S
     pairs.collect()
 }
 
-/// Finds the unit file, and follows links to units with other names. Refuses a masked unit.
 fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> {
     let mut name = asked.clone();
     // About as many links as systemd follows; the limit also ends a circle of links.
@@ -149,16 +129,13 @@ fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> 
     Err(format!("{asked}: no such unit in {}, …; {advice}", place.own().display()))
 }
 
-/// Returns the path of the file or link with this name in the folder with the highest precedence.
 fn lie(place: &Place, name: &UnitName) -> Option<PathBuf> {
     let paths = place.folders().iter().map(|folder| folder.join(name.to_string()));
     paths.into_iter().find(|path| fs::symlink_metadata(place.outside(path)).is_ok())
 }
 
-/// Returns the drop-ins in reading order: by file name, whichever folder holds them. If several
-/// have the same file name, the folder with precedence decides; within one folder of units, the
-/// more specific name of the unit decides. Drop-ins of aliases, and then those in `service.d`,
-/// yield to all of these.
+/// Returns the drop-ins by file name. Among files of one name, the folder with precedence decides,
+/// then the more specific name of the unit. Aliases, and then `service.d`, come after all of these.
 fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     let mut found = BTreeMap::new();
     let mut look = |names: &[String]| {
@@ -185,7 +162,6 @@ fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     found.into_values().filter(is_file).collect()
 }
 
-/// Returns the other names of the unit: links in the folders that lead to its name.
 fn aliases(place: &Place, name: &UnitName) -> Vec<UnitName> {
     let entries =
         place.folders().iter().filter_map(|folder| fs::read_dir(place.follow(folder)).ok());

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 const UNITS: usize = 60;
 
-/// Pseudo-random numbers, the same in each run. Source: xorshift64, Marsaglia 2003.
 struct Chance(u64);
 
 impl Chance {
@@ -24,7 +23,6 @@ impl Chance {
     }
 }
 
-/// Lines of `[Service]` about the environment, most of them about LD_PRELOAD.
 const LINES: &[&str] = &[
     "Environment=LD_PRELOAD=/a.so",
     "Environment=\"LD_PRELOAD=/b.so /c.so\" B=1",
@@ -52,8 +50,6 @@ fn file(chance: &mut Chance) -> String {
     format!("[Service]\n{}\n", lines.join("\n"))
 }
 
-/// Makes a template with an instance, or a unit with dashes in its name, and random drop-ins.
-/// Returns the name of the unit.
 fn unit(system: &System, number: usize, chance: &mut Chance) -> String {
     let (file_name, name, folders) = if chance.below(2) == 0 {
         let template = format!("t{number}-x@.service");

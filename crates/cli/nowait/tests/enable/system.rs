@@ -13,7 +13,6 @@ pub(crate) const ETC: &str = "etc/systemd/system";
 pub(crate) const LIB: &str = "usr/lib/systemd/system";
 pub(crate) const LIBRARY: &str = "/usr/lib/nowait/libnowait_preload.so";
 
-/// The path of systemd, if it is installed.
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
 
 pub(crate) struct System {
@@ -21,7 +20,6 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Makes a system with the dynamically linked program `/usr/sbin/daemon` and both libraries.
     pub(crate) fn new() -> System {
         let system = System { root: tempfile::tempdir().unwrap() };
         let open = fs::Permissions::from_mode(0o755);
@@ -33,7 +31,6 @@ impl System {
         system
     }
 
-    /// Makes a system with a unit `a.service` that runs the daemon and contains `lines`.
     pub(crate) fn with(lines: &str) -> System {
         let system = System::new();
         let text = format!("[Service]\nExecStart=/usr/sbin/daemon\n{lines}\n");
@@ -74,8 +71,6 @@ impl System {
         outcome(&mut command)
     }
 
-    /// Returns the environment of each of `units`, as systemd computes it. `None`: systemd is not
-    /// installed.
     pub(crate) fn environments(
         &self,
         units: &[String],

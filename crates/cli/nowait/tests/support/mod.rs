@@ -8,12 +8,10 @@ use std::process::{Command, Output};
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter, sock_fprog};
 
-/// The calls of io_uring.
 #[allow(dead_code)]
 pub(crate) const URING: &[i64] =
     &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// The calls of the kernel's native AIO.
 #[allow(dead_code)]
 pub(crate) const KAIO: &[i64] = &[
     libc::SYS_io_setup,
@@ -23,8 +21,6 @@ pub(crate) const KAIO: &[i64] = &[
     libc::SYS_io_destroy,
 ];
 
-/// Prepares the `nowait` command without variables of nowait and without LD_PRELOAD in its
-/// environment.
 #[allow(dead_code)]
 pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
@@ -37,7 +33,6 @@ pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs the command. Returns its exit code, standard output and standard error.
 pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -54,7 +49,6 @@ pub(crate) fn libraries(dir: &Path) {
     }
 }
 
-/// Makes `calls` fail with `errno` in the child, from before it executes the program.
 #[allow(dead_code)]
 pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     let program = filter(calls, errno);
@@ -63,13 +57,11 @@ pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     unsafe { command.pre_exec(move || install(&program)) };
 }
 
-/// Makes a filter that loads the number of the call and compares it with each of `calls`. The
-/// filter ignores the architecture: these tests make no foreign calls.
+/// The filter ignores the architecture: these tests make no foreign calls.
 fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
     for (index, call) in calls.iter().enumerate() {
-        // The jump skips the remaining comparisons and the result "allowed".
         let jt = (calls.len() - index) as u8;
         let code = (BPF_JMP | BPF_JEQ | BPF_K) as u16;
         program.push(sock_filter { code, jt, jf: 0, k: *call as u32 });

@@ -9,7 +9,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// A program of a service, with nowait's verdict on it.
 #[derive(Debug, Serialize)]
 pub(in crate::enable) struct Judged {
     pub(in crate::enable) path: String,
@@ -19,11 +18,8 @@ pub(in crate::enable) struct Judged {
 
 /// The PATH that the system's manager gives to services by default.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// A user without special privileges.
 const NOBODY: u32 = 65534;
 
-/// Returns the user, the group and the PATH with which the service runs; for a service of this
-/// user's own manager, those of this process.
 pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Setting {
     if of_user {
         return Setting { place, ..Setting::here() };
@@ -49,8 +45,7 @@ pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Se
     Setting { place, path: PATH.into(), user, group, no_new_privileges }
 }
 
-/// Inspects the programs of the service. Refuses a service that has none, that names a missing one,
-/// or of whose programs nowait can help none.
+/// Refuses a service without programs, with a missing one, or with none that nowait can help.
 pub(super) fn check(plan: &Plan, found: &mut Findings) {
     let commands: Vec<_> = plan.unit.list("ExecStart").into_iter().flat_map(commands).collect();
     if commands.is_empty() {
@@ -89,8 +84,7 @@ fn file_of(plan: &Plan, name: &str) -> Option<String> {
     there.then(|| path.display().to_string())
 }
 
-/// Splits `ExecStart=` into its commands: each is a list of words, without systemd's prefixes such
-/// as `-`.
+/// Returns the words of each command of `ExecStart=`, without systemd's prefixes such as `-`.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words = words(line);
     let commands = words.split(|word| word == ";").filter(|command| !command.is_empty());
@@ -101,8 +95,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     commands.map(bare).collect()
 }
 
-/// If `command` runs a shell or env, returns the executable files whose absolute paths stand in its
-/// arguments.
+/// Finds executable files by their absolute paths in the arguments of a shell or of env.
 fn started_by_shell(plan: &Plan, command: &[String]) -> Vec<String> {
     let shells = ["sh", "bash", "dash", "env"];
     let name = Path::new(&command[0]).file_name().and_then(OsStr::to_str);

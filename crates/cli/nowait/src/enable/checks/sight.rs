@@ -31,8 +31,7 @@ fn folder<'a>(plan: &'a Plan<'_>) -> &'a Path {
     plan.library.parent().unwrap_or(Path::new("/"))
 }
 
-/// Returns the paths of a setting, without the `-` or `+` before them and without what follows a
-/// colon.
+/// Returns the paths of a setting, without a leading `-` or `+` and without text after a colon.
 fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     let words = plan.unit.list(key).into_iter().flat_map(words);
     let bare = words.map(|word| {
@@ -42,10 +41,8 @@ fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     bare.collect()
 }
 
-/// Returns the setting that bars the library even if the unit binds the library's path, and the
-/// remedy.
-///
-/// Source: systemd.exec(5), `InaccessiblePaths=` and `NoExecPaths=`.
+/// Returns the setting that bars even a bound library, and the remedy. Source: systemd.exec(5),
+/// `InaccessiblePaths=` and `NoExecPaths=`.
 fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
     let folder = folder(plan).display();
     let covering = |key: &'static str| {
@@ -59,8 +56,7 @@ fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
         .then(|| ("NoExecPaths", format!("add ExecPaths={folder}")))
 }
 
-/// Returns the setting that hides the library from the service; `None` if there is none, or if the
-/// unit binds the library's path.
+/// `None`: no setting hides the library, or the unit binds its path.
 fn hidden_by(plan: &Plan) -> Option<String> {
     let library = plan.library.as_path();
     // The syntax of a word is SOURCE:DESTINATION:OPTIONS.
@@ -98,8 +94,7 @@ fn hidden_by(plan: &Plan) -> Option<String> {
     empty.iter().any(|path| library.starts_with(path)).then(|| "TemporaryFileSystem=".to_owned())
 }
 
-/// Returns the first folder or file on the library's path that the service's user may not access.
-/// Takes only the permissions of the owner and of others into account.
+/// Looks only at the permissions of the owner and of others, not at those of groups.
 fn closed(plan: &Plan) -> Option<PathBuf> {
     let user = plan.setting.user;
     let mut path = PathBuf::from("/");
