@@ -195,7 +195,7 @@ pub unsafe extern "C" fn nowait_readv(
     offset: u64,
 ) -> i64 {
     guarded(|| {
-        // SAFETY: the caller's array and buffers; its file.
+        // SAFETY: the caller promises that the file, the array and its buffers are valid.
         unsafe {
             let mut slices = Vec::new();
             for part in vector(iov, count)? {
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn nowait_writev(
     offset: u64,
 ) -> i64 {
     guarded(|| {
-        // SAFETY: the caller's array and buffers; its file.
+        // SAFETY: the caller promises that the file, the array and its buffers are valid.
         unsafe {
             let mut slices = Vec::new();
             for part in vector(iov, count)? {

@@ -78,8 +78,8 @@ impl WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
 
-    /// Makes the rest of a write that [`CachedFile::write_cached`] has begun. It ends when its data
-    /// are in the cache.
+    /// Makes the operation for the rest of a write that [`CachedFile::write_cached`] has begun. The
+    /// operation completes when it has copied the data into the cache.
     pub fn resume(
         file: Arc<CachedFile>,
         offset: u64,

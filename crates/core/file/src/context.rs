@@ -360,8 +360,8 @@ impl Context {
         if self.looks.kernel_counter.is_used() { CALM_COUNTED_NS } else { CALM_NS }
     }
 
-    /// Returns `true` if the program takes all events by calls, or reads an eventfd before it looks
-    /// at the ring.
+    /// Returns `true` if a drop-in library's program has looked for events at least 64 times, and
+    /// takes all of them by calls or reads the eventfd before it looks at the ring.
     fn is_by_calls(&self) -> bool {
         const LOOKS: u64 = 64;
         let is_read = self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read();

@@ -30,7 +30,7 @@ pub enum Durability {
     /// second.
     #[default]
     Flush,
-    /// Before the write ends: each write is durable.
+    /// A write ends only after it is durable.
     Each,
     /// Without a flush, the PUT of written blocks begins after this time, or later when earlier
     /// PUTs have ended.

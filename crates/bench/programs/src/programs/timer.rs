@@ -102,7 +102,8 @@ impl Times {
     }
 }
 
-/// Returns the longest duration in a bucket, in nanoseconds.
+/// Returns where the next bucket begins, in nanoseconds; for the buckets below 16 the only duration
+/// that the bucket counts.
 fn end_ns(bucket: usize) -> f64 {
     match (bucket / 16, bucket % 16) {
         (0, ns) => ns as f64,

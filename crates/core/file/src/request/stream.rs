@@ -214,7 +214,7 @@ pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
 }
 
 /// Makes a plain call on a descriptor with O_NONBLOCK, for files that support no other attempt.
-/// Without O_NONBLOCK fails with EOPNOTSUPP.
+/// If the descriptor lacks O_NONBLOCK, makes no call and fails with EOPNOTSUPP.
 pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
     if command.flags.bits() & O_NONBLOCK == 0 {
         return Err(Errno::OPNOTSUPP);

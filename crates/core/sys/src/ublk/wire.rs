@@ -141,7 +141,8 @@ pub struct Basic {
 pub struct Discard {
     /// The offset of the first unit that can be discarded, in bytes.
     pub alignment: u32,
-    /// The unit of discards, in bytes; smaller parts are not discarded.
+    /// The preferred unit of discards, in bytes. The kernel splits discards at its multiples, and
+    /// also sends smaller ones.
     pub granularity: u32,
     /// The most sectors of a discard, in units of 512 bytes.
     pub discard_sectors_max: u32,
