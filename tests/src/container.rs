@@ -20,7 +20,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Docker's filter, which denies `io_uring`.
+    /// A filter that denies `io_uring`, as Docker's filter does.
     pub fn docker(seccomp_run: &'static str) -> Self {
         Self { seccomp_run, profile: "docker", left: Backend::Kaio }
     }
@@ -43,7 +43,7 @@ impl Container {
         subject.launch(self.seccomp_run).args(["--profile", self.profile, "--", program])
     }
 
-    /// Demands that fio reads back what it has written, and that [`Container::left`] served it.
+    /// Demands that fio reads back what it has written, and that [`Container::left`] served fio.
     pub fn hold_fio(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
         let scratch = Scratch::new("fio");
@@ -54,7 +54,8 @@ impl Container {
         }
     }
 
-    /// Demands that qemu-io reads back what it has written, and that [`Container::left`] served it.
+    /// Demands that qemu-io reads back what it has written, and that [`Container::left`] served
+    /// qemu-io.
     pub fn hold_qemu_io(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
         let scratch = Scratch::new("qemu-io");

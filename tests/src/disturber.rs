@@ -2,9 +2,9 @@
 //! thread sets the group of the process, forks, and sends signals to random threads; a seed decides
 //! the order.
 //!
-//! The system's compiler builds the object at its first use. `Subject::launch` preloads it, so that
-//! other tests can run with the disturber:
-//! `NOWAIT_TEST_DISTURB=7 cargo test -p nowait-tests --test lifecycle`.
+//! The system's compiler builds the object at its first use. `Subject::launch` preloads it if the
+//! subject has a seed, so that other tests can run with the disturber: `NOWAIT_TEST_DISTURB=7 cargo
+//! test -p nowait-tests --test lifecycle`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -109,7 +109,8 @@ impl Message {
     }
 
     /// Reads the body by its chunks or its Content-Length. If the message has no length, reads
-    /// `unsaid` bytes, or up to the end of the stream if `unsaid` is `None`.
+    /// `unsaid` bytes; if `unsaid` is `None`, reads to the end of the stream, at most `BODY_MAX`
+    /// bytes.
     fn read_body(&mut self, from: &mut impl BufRead, unsaid: Option<u64>) -> io::Result<()> {
         if self.remove("Transfer-Encoding").is_some() {
             while let Some(len) = chunk(from)? {

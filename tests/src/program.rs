@@ -175,7 +175,7 @@ impl Running {
         text_of(&self.stderr)
     }
 
-    /// Waits for the program's end.
+    /// Waits for the program's end. Panics if the program does not end in time.
     pub fn wait(self, deadline: Duration) -> Output {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }

@@ -1,4 +1,4 @@
-//! The archive of `make bare`, with one command that measures on a machine with few other programs.
+//! The archive of `make bare`. Its script `measure` needs few other programs on the machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

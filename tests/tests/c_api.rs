@@ -190,7 +190,8 @@ fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
         let numbers = numbers.join("\n") + "\n";
         assert!(ended.stdout == numbers, "{ended}");
         assert_eq!(ended.stderr, format!("{} bytes, then the end\n", numbers.len()));
-        // The shell also opens the FIFO for writing, so that the program never sees its end.
+        // The shell also opens the FIFO for writing, so that the program never reads an end of
+        // file.
         let silent = run("mkfifo \"$1\" && exec 3<>\"$1\" && echo hello >&3 && \"$0\" 300 <&3");
         assert_eq!(silent.stdout, "hello\n");
         assert_eq!(silent.stderr, "6 bytes, then silence\n");

@@ -281,7 +281,8 @@ fn a_signal_ends_a_server_soon_in_every_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The server waits up to two seconds for the folder's lock, for each of its three sockets.
+/// Without the signal, the server would wait up to two seconds for the folder's lock, for each of
+/// its three sockets in the folder.
 #[test]
 fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has_locked() {
     let Some(tool) = tool() else { return };

@@ -64,7 +64,8 @@ fn create(folder: &Path, name: &str) -> File {
 }
 
 /// Writes `WIDE` bytes and returns the result. A short write ends at the first block that the file
-/// system could not allocate; then the result is that of a request for the rest.
+/// system could not allocate. Then a second request writes the rest: returns its error, or the sum
+/// of both results.
 fn write_whole(context: &Context, file: &File) -> i64 {
     let write = |from: i64| {
         let bytes = vec![5; WIDE - from as usize];

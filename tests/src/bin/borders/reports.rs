@@ -1,4 +1,4 @@
-//! The end of a process whose report goes to a FIFO. The process cannot end before the test reads
+//! The end of a process whose report goes to a FIFO. The process cannot end before the test opens
 //! the FIFO.
 
 use std::fs::File;

@@ -258,8 +258,8 @@ fn exec_right_after_submit(path: &Path) {
     panic!("exec: {error}");
 }
 
-/// The executed program finds the data in the file, has no descriptors of the earlier program, and
-/// can use AIO.
+/// The executed program finds the data in the file, has inherited no descriptor of the library or
+/// of this file, and can use AIO.
 fn executed(path: &Path) {
     let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = open_files.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());

@@ -191,8 +191,8 @@ impl<'a> Model<'a> {
         let writes = (0..self.ranges.len())
             .filter(|i| self.script.requests[*i].writes() && contains(self.ranges[*i], at));
         let writes: Vec<usize> = writes.collect();
-        // The write certainly takes effect before the reader, and no buffered write beside it may
-        // overwrite its byte.
+        // The write certainly takes effect before the reader, and no buffered write to other bytes
+        // of the page may overwrite its byte.
         let is_sure = |i: &usize| {
             reader.is_none_or(|it| self.before[*i][it]) && !self.may_be_taken_out(*i, at)
         };
