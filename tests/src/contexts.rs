@@ -1,4 +1,4 @@
-//! Cases of the program `lifecycle` that must succeed in every environment.
+//! Cases of the program `lifecycle` that must succeed with nowait in every environment.
 
 use crate::program::Program;
 use crate::scratch::Scratch;

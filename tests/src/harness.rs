@@ -1,7 +1,7 @@
 //! libaio's own tests: fetched as the distribution's source package, built against the system's
 //! library.
 //!
-//! Nothing system-wide changes: apt gets private lists and sources, and all files are in a cache
+//! apt changes nothing system-wide: it gets private lists and sources, and its files are in a cache
 //! below the build folder.
 
 use std::fs::{self, File};

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 
-/// Limit of a body, larger than the largest object of an image. It limits the memory that one
-/// response of a broken server takes.
+/// Limit of a body, larger than the largest object of an image. The limit bounds the memory that
+/// one message of a broken server or client takes.
 const BODY_MAX: u64 = 64 << 20;
 const HEAD_MAX: u64 = 64 << 10;
 

@@ -37,7 +37,7 @@ pub struct Done {
     pub res: i64,
 }
 
-/// A context, and the requests in flight on it. A drop destroys the context, which waits for the
+/// A context, and the requests in flight on it. A drop destroys the context, and so waits for the
 /// requests.
 #[derive(Debug)]
 pub struct Context {

@@ -1,4 +1,4 @@
-//! Real object-store servers of other projects, each with a bucket.
+//! Real object-store servers of other projects. Each server has a bucket.
 //!
 //! | server | speaks | written in | keeps its objects |
 //! |---|---|---|---|
@@ -31,7 +31,7 @@ pub const REGION: &str = "us-east-1";
 const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/\
     K1SZFPTOtr/KBHBeksoGMGw==";
-/// A signature by that key that permits to read, write, list and delete blobs until 2999.
+/// A signature by that key. It permits reads, writes, lists and deletes of blobs until 2999.
 const ACCOUNT_SIGNATURE: &str = "sv=2020-12-06&ss=b&srt=sco&sp=rwdlac&se=2999-01-01T00%3A00%3A00Z&\
     sig=2e75XsdEqEX6pnqN2DL6Y42UWGHca0VzR5up%2FpSX0ws%3D";
 

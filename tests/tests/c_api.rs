@@ -59,8 +59,8 @@ impl Build {
         if self.is_static { program } else { program.env("LD_LIBRARY_PATH", libraries()) }
     }
 
-    /// Returns pkg-config's flags. For a static build, pkg-config reads a folder that contains only
-    /// the static library.
+    /// Returns pkg-config's flags. For a static build, pkg-config reads a folder with the static
+    /// library and without the shared library.
     fn flags(self, scratch: &Scratch) -> Vec<String> {
         let mut pkg_config = Program::new("pkg-config").args(["--cflags", "--libs", "nowait"]);
         let mut folder = libraries();

@@ -202,8 +202,8 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     }))
 }
 
-/// Sends SIGHUP to a server in `state`, which must not end because of it; then sends SIGTERM, and
-/// returns the time until the server ends.
+/// Sends SIGHUP to a server in `state`, and returns an error if the server ends. Then sends
+/// SIGTERM, and returns the time until the server ends.
 fn hangs_up(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;

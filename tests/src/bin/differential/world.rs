@@ -198,7 +198,7 @@ pub(crate) fn inotify() -> File {
     unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC)) }
 }
 
-/// Size of [`large_memory`]: to fill it takes longer than a time slice.
+/// Size of [`large_memory`]. A read of this size takes longer than a time slice.
 pub(crate) const LARGE_BYTES: usize = 100_000_000;
 
 /// Returns `LARGE_BYTES` of new memory, which is never freed.
