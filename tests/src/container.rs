@@ -30,9 +30,9 @@ impl Container {
         Self { seccomp_run, profile: "bare", left: Backend::Threads }
     }
 
-    /// Returns a subject with a library that chooses its backend itself; `None` if this run
+    /// Returns the subject with this library and without a fixed backend; `None` if this run
     /// excludes the library. `None` also for the system's library under a filter that denies native
-    /// AIO, because this library has no fallback.
+    /// AIO, because the system's library has no fallback.
     pub fn subject(self, library: Library) -> Option<Subject> {
         let subject = Subject::chosen(library, Backend::Auto)?;
         (!subject.is_system() || self.left == Backend::Kaio).then_some(subject)

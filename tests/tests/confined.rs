@@ -25,8 +25,8 @@ fn what_a_filter_allows_is_used() {
     if ring() {
         confine(Library::Preload, ["before", "seccomp", "some"], Backend::Uring);
     }
-    // In these cases the library does not see the installation of the filter, so it must assume
-    // that the filter forbids all calls that the program does not make.
+    // In these cases the library does not see the installation of the filter. So it makes only
+    // those optional system calls that the program makes, too.
     confine(Library::Preload, ["before", "prctl", "some"], Backend::Kaio);
     confine(Library::Libaio, ["before", "seccomp", "some"], Backend::Kaio);
 }

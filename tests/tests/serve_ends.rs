@@ -23,8 +23,8 @@ use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Time in which a signal must end a server that nothing delays: one second, as docs/serve.md says,
-/// and another second for a busy machine.
+/// Time in which a signal must end a server that nothing delays: one second, which docs/serve.md
+/// promises during the start, and another second for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
 /// Time for which the test checks that a server does not end too early.

@@ -1,7 +1,8 @@
 //! A write has the credentials of the thread that submitted it, whichever thread carries it out.
 //!
 //! `reserved-blocks FOLDER`: the folder is on a file system with blocks reserved for root. When
-//! only these are free, requests of a thread that is not root fail with ENOSPC, and root's succeed.
+//! only these blocks are free, writes of a thread that is not root fail with ENOSPC, and root's
+//! writes succeed.
 
 use std::fs::File;
 use std::os::fd::AsFd;

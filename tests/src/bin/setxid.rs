@@ -73,8 +73,8 @@ fn identities() -> Vec<(String, String)> {
     tasks.flatten().filter_map(about).collect()
 }
 
-/// Waits until all threads have the expected credentials. A thread may have others for a moment: if
-/// it is ending, or if it carries out a request with the groups of its submission.
+/// Waits until all threads have the expected credentials. A thread may have other credentials for a
+/// moment: if the thread is ending, or carries out a request with the groups of its submission.
 fn all_are(expected: &str) {
     wait_until(|| {
         let all = identities();

@@ -190,7 +190,8 @@ fn exit_right_after_submit(path: &Path, way: &str) {
 
 static IN_HANDLER: OnceLock<Context> = OnceLock::new();
 
-/// Runs in exit(3), after the C library has destroyed the thread-local memory of the main thread.
+/// Runs in exit(3), after the C library has run the destructors of the main thread's thread-local
+/// variables.
 extern "C" fn reap_in_handler() {
     let context = IN_HANDLER.get().unwrap();
     assert_eq!(context.reap_all(64).len(), 64);

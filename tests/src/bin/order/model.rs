@@ -62,8 +62,9 @@ impl Order<'_> {
         self.has_ended(i, j) || self.is_submitted(i, j) && !has_no_order
     }
 
-    /// Returns `true` if `i` is a direct write and `j` a buffered one, and their order permits `j`
-    /// to overwrite bytes of `i` outside its own range. Does not check if both write the same page.
+    /// Returns `true` if `i` is a direct write and `j` is a buffered write, and their order permits
+    /// `j` to overwrite bytes of `i` outside the range of `j`. Does not check if both write the
+    /// same page.
     fn takes_out(&self, i: usize, j: usize) -> bool {
         let has_no_order = !self.is_before(i, j) && !self.is_before(j, i);
         let misses = self.excepted[i] && self.is_submitted(i, j) && !self.has_ended(i, j);
