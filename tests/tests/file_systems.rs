@@ -1,4 +1,4 @@
-//! Requests on file systems that are full, shared, frozen, replaced, read-only.
+//! Requests on file systems that are full, shared, frozen, replaced or made read-only.
 
 use std::path::Path;
 use std::process::Command;

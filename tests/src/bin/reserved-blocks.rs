@@ -65,8 +65,8 @@ fn create(folder: &Path, name: &str) -> File {
 }
 
 /// Writes `WIDE` bytes and returns the result. A short write ends at the first block that the file
-/// system could not allocate. Then a second request writes the rest: returns its error, or the sum
-/// of both results.
+/// system could not allocate. After a short write, writes the rest by a second request, and returns
+/// the error of this request or the sum of both results.
 fn write_whole(context: &Context, file: &File) -> i64 {
     let write = |from: i64| {
         let bytes = vec![5; WIDE - from as usize];
