@@ -1,4 +1,5 @@
-//! The folder of which `make bare` makes an archive, and the files that its script writes.
+//! The folder of which `make bare` makes an archive, and the files that the archive's script
+//! writes.
 
 use crate::program::Program;
 use crate::skip::{self, Skip};

@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Returns the folder `name`. Calls `make` to fill the folder, unless a call with this `version`
-/// has filled it before; returns the error of `make`.
+/// Returns the folder `name`. Calls `make` to fill the folder, unless the last call that filled it
+/// had the same `version`; returns the error of `make`.
 pub fn folder<E>(
     name: &str,
     version: &str,

@@ -20,7 +20,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Docker's filter, which denies `io_uring`.
+    /// A filter that denies `io_uring`, as Docker's filter does.
     pub fn docker(seccomp_run: &'static str) -> Self {
         Self { seccomp_run, profile: "docker", left: Backend::Kaio }
     }
@@ -30,9 +30,9 @@ impl Container {
         Self { seccomp_run, profile: "bare", left: Backend::Threads }
     }
 
-    /// Returns a subject with a library that chooses its backend itself; `None` if this run
+    /// Returns the subject with this library and without a fixed backend; `None` if this run
     /// excludes the library. `None` also for the system's library under a filter that denies native
-    /// AIO, because this library has no fallback.
+    /// AIO, because the system's library has no fallback.
     pub fn subject(self, library: Library) -> Option<Subject> {
         let subject = Subject::chosen(library, Backend::Auto)?;
         (!subject.is_system() || self.left == Backend::Kaio).then_some(subject)
@@ -43,7 +43,7 @@ impl Container {
         subject.launch(self.seccomp_run).args(["--profile", self.profile, "--", program])
     }
 
-    /// Demands that fio reads back what it has written, and that [`Container::left`] served it.
+    /// Demands that fio reads back what it has written, and that [`Container::left`] served fio.
     pub fn hold_fio(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
         let scratch = Scratch::new("fio");
@@ -54,7 +54,8 @@ impl Container {
         }
     }
 
-    /// Demands that qemu-io reads back what it has written, and that [`Container::left`] served it.
+    /// Demands that qemu-io reads back what it has written, and that [`Container::left`] served
+    /// qemu-io.
     pub fn hold_qemu_io(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
         let scratch = Scratch::new("qemu-io");

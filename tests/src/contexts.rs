@@ -1,10 +1,10 @@
-//! Cases of the program `lifecycle` that must succeed in every environment.
+//! Cases of the program `lifecycle` that must succeed with nowait in every environment.
 
 use crate::program::Program;
 use crate::scratch::Scratch;
 use crate::subject::Subject;
 
-/// Cases about contexts in which the process neither exits nor executes another program.
+/// Cases about contexts. Cases about exit(3) and execve(2) are not among them.
 pub const CASES: &[&str] = &[
     "destroy-in-flight",
     "destroy-poll",

@@ -1,9 +1,9 @@
 //! A shared object with a thread that disturbs the program that loads it (`tests/disturber`). The
-//! thread sets the group of the process, forks, and sends signals to random threads; a seed decides
-//! the order.
+//! thread sets the group of the process to its current value, forks, and sends signals to random
+//! threads. A seed decides these actions and their order.
 //!
-//! The system's compiler builds the object at its first use. `Subject::launch` preloads it, so that
-//! other tests can run with the disturber:
+//! The system's compiler builds the object at its first use. `Subject::launch` preloads it if the
+//! subject has a seed, so that other tests can run with the disturber:
 //! `NOWAIT_TEST_DISTURB=7 cargo test -p nowait-tests --test lifecycle`.
 
 use std::path::{Path, PathBuf};

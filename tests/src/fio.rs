@@ -49,7 +49,8 @@ impl Job {
         threads: true,
     };
 
-    /// Returns the size of each job's file. It is small with O_SYNC, which waits for the device.
+    /// Returns the size of each job's file. It is small with O_SYNC, because each write then waits
+    /// for the device.
     fn size(self) -> &'static str {
         match (self.mode, self.jobs) {
             (Mode::Sync, _) => "512k",
@@ -76,8 +77,7 @@ impl Job {
             .arg(flag("direct", self.mode == Mode::Direct))
             .arg(flag("sync", self.mode == Mode::Sync))
             .arg(flag("thread", self.threads));
-        // With `userspace_reap` fio polls the ring and cannot wait, so its minimum of completions
-        // must be 0.
+        // fio reads the ring itself only if its minimum of completions is 0.
         match self.userspace_reap {
             true => fio.args(["--userspace_reap=1", "--iodepth_batch_complete_min=0"]),
             false => fio,

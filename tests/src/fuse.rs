@@ -1,5 +1,6 @@
 //! Images that a server shows as files, loop devices on these files, and file systems on the loop
-//! devices. A drop, also after a failed test, removes them in an order in which nothing can hang.
+//! devices. A drop, also after a failed test, first kills the server, so that nothing can hang,
+//! then unmounts and detaches.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 /// Returns the factor for the time limits of programs: `NOWAIT_TEST_SLOWNESS`, which is set on an
-/// emulated processor, for example; 1 if it is not set.
+/// emulated processor, for example; 1 if it is not set or no number.
 pub fn slowness() -> u32 {
     let times = env::var("NOWAIT_TEST_SLOWNESS").ok().and_then(|times| times.parse().ok());
     times.unwrap_or(1)
@@ -56,7 +56,7 @@ fn describe_tasks(pid: i32, text: &mut String) {
     }
 }
 
-/// Returns gdb's output; empty if gdb is not installed or may not attach.
+/// Returns gdb's standard output; empty if gdb is not installed.
 fn user_stacks(pid: i32) -> String {
     let gdb = Command::new("timeout")
         .args(["--kill-after=1", "20", "gdb", "--batch", "--nx", "-p", &pid.to_string()])

@@ -1,6 +1,7 @@
-//! libaio's own tests: fetched as Debian's source package, built against the system's library.
+//! libaio's own tests: fetched as the distribution's source package, built against the system's
+//! library.
 //!
-//! Nothing system-wide changes: apt gets private lists and sources, and all files are in a cache
+//! apt changes nothing system-wide: it gets private lists and sources, and its files are in a cache
 //! below the build folder.
 
 use std::fs::{self, File};
@@ -43,7 +44,8 @@ pub struct Verdict {
     pub case: String,
     /// The case passed or was skipped.
     pub passed: bool,
-    /// The time that a passed case took, the reason of a skip, or the output of a failed case.
+    /// The time that the case took, why its file system could not be mounted, or the output or
+    /// stacks of a failed case.
     pub detail: String,
 }
 
@@ -74,7 +76,7 @@ impl Harness {
     }
 
     /// Runs cases one by one; `wrapper` is the command before each (a seccomp filter, for example).
-    /// Leaves out cases that fail under the disturber, if `subject` has one.
+    /// If `subject` has a disturber, leaves out cases that fail under it.
     pub fn run(&self, subject: Subject, cases: &[String], wrapper: &[&str]) -> Vec<Verdict> {
         let work = Scratch::new("harness");
         prepare(&work);
@@ -150,7 +152,7 @@ impl Harness {
     }
 }
 
-/// Returns the table of a run, one line for each case.
+/// Returns the table of a run, one entry for each case.
 pub fn table(subject: Subject, verdicts: &[Verdict]) -> String {
     let line = |it: &Verdict| {
         let word = if it.passed { "pass" } else { "FAIL" };

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 
-/// Limit of a body, larger than the largest object of an image. It limits the memory that one
-/// response of a broken server takes.
+/// Limit of a body, larger than the largest object of an image. The limit bounds the memory that
+/// one message of a broken server or client takes.
 const BODY_MAX: u64 = 64 << 20;
 const HEAD_MAX: u64 = 64 << 10;
 
@@ -109,7 +109,8 @@ impl Message {
     }
 
     /// Reads the body by its chunks or its Content-Length. If the message has no length, reads
-    /// `unsaid` bytes, or up to the end of the stream if `unsaid` is `None`.
+    /// `unsaid` bytes; if `unsaid` is `None`, reads to the end of the stream, at most `BODY_MAX`
+    /// bytes.
     fn read_body(&mut self, from: &mut impl BufRead, unsaid: Option<u64>) -> io::Result<()> {
         if self.remove("Transfer-Encoding").is_some() {
             while let Some(len) = chunk(from)? {

@@ -1,7 +1,7 @@
 //! A shared object that limits the program that loads it (`tests/limiter`).
 //!
-//! The system's compiler builds the object at its first use. `Subject::launch` preloads it, so that
-//! other tests can run under the limit:
+//! The system's compiler builds the object at its first use. `Subject::launch` preloads it if the
+//! subject has a limit, so that other tests can run under the limit:
 //! `NOWAIT_TEST_LIMIT=locked cargo test -p nowait-tests --test lifecycle`.
 
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// A kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// ext4, with extents and a journal.
+    /// ext4.
     Ext4,
     /// XFS.
     Xfs,
@@ -31,8 +31,8 @@ pub enum Kind {
 pub struct Mount {
     point: PathBuf,
     image: Option<PathBuf>,
-    // `Mount::drop` unmounts the file systems in this folder. The drop of this field then removes
-    // it.
+    // The drop of this field removes the mount's own folder, after `Mount::drop` has unmounted the
+    // file system.
     _scratch: Scratch,
 }
 

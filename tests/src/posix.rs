@@ -38,7 +38,7 @@ pub enum Symbols {
     Usual,
     /// `aio_read64` and similar.
     Large,
-    /// `aio_read` and similar, in the version of librt before glibc 2.34.
+    /// `aio_read` and similar, in the version of librt before glibc 2.34; on x86-64 only.
     Old,
 }
 

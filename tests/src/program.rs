@@ -97,7 +97,7 @@ impl Program {
         self
     }
 
-    /// Sets the file for nowait's report, which is read when the program has ended.
+    /// Sets the file for nowait's report. `try_wait` reads the file when the program has ended.
     pub fn report_to(mut self, file: PathBuf) -> Self {
         self.command.env("NOWAIT_REPORT", &file);
         self.report = Some(file);
@@ -175,7 +175,7 @@ impl Running {
         text_of(&self.stderr)
     }
 
-    /// Waits for the program's end.
+    /// Waits for the program's end. Panics if the program does not end in time.
     pub fn wait(self, deadline: Duration) -> Output {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }

@@ -1,4 +1,4 @@
-//! qemu-io with native AIO, which reads completions from the user-mapped ring.
+//! qemu-io with native AIO. qemu-io reads completions from the user-mapped ring.
 
 use std::path::Path;
 

@@ -25,7 +25,7 @@ impl Report {
         self.0["backend_reason"].as_str().unwrap_or_default()
     }
 
-    /// Returns `true` if the reason for the backend says that starting another one failed with
+    /// Returns `true` if the reason for the backend says that starting another backend failed with
     /// EMFILE.
     pub fn lacked_descriptors(&self) -> bool {
         let reason = self.backend_reason();

@@ -22,8 +22,8 @@ pub struct Request {
     parts: Vec<libc::iovec>,
 }
 
-// SAFETY: the addresses point into the heap buffer of `memory`, which only the request owns and
-// which stays in place when the request moves.
+// SAFETY: the addresses point into the heap buffers of `memory` and `parts`. Only the request owns
+// these buffers, and they stay in place when the request moves.
 unsafe impl Send for Request {}
 
 /// A request that completed.
@@ -37,7 +37,7 @@ pub struct Done {
     pub res: i64,
 }
 
-/// A context, and the requests in flight on it. A drop destroys the context, which waits for the
+/// A context, and the requests in flight on it. A drop destroys the context, and so waits for the
 /// requests.
 #[derive(Debug)]
 pub struct Context {

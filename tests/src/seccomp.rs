@@ -68,9 +68,8 @@ impl Denial {
     }
 
     /// Returns the denials of a profile. `docker` denies `io_uring`, as Docker's default profile
-    /// does. `bare` denies `io_uring` and native AIO, which sandboxes like gVisor lack. `words`
-    /// makes the probe of `io_uring` fail, so that nowait does not wait on futexes with its rings,
-    /// as on Linux before 6.7.
+    /// does. `bare` denies `io_uring` and native AIO. `words` makes the probe of `io_uring` fail,
+    /// so that nowait does not wait on futexes with its rings, as on Linux before 6.7.
     pub fn profile(name: &str) -> Result<Vec<Self>, String> {
         match name {
             "docker" => Ok(vec![Self { calls: IO_URING, second: None, errno: libc::EPERM }]),

@@ -1,5 +1,5 @@
-//! The cache lines that two threads share and at least one of them writes, and the source files
-//! that access them.
+//! The cache lines that two threads access and at least one thread writes, and the source files
+//! after which these lines are named.
 
 use crate::program::{Output, Program, Running};
 use crate::skip::Skip;
@@ -16,10 +16,10 @@ use std::thread;
 use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_mins(3);
-/// Prefix, in the paths of the debug information, of the project's own sources.
+/// The folder in the paths, in debug information, of the project's own sources.
 const PROJECT: &str = "/crates/";
 const COMPILER: &str = "/rustc/";
-/// The source of the allocator, which hands out memory that another thread used before.
+/// The source of the allocator, which may hand out memory that another thread used before.
 const ALLOCATOR: &str = "sys/src/allocator.rs";
 /// The source of the locks. A line is named after the code that uses a lock, not after the lock.
 const LOCKS: &str = "sys/src/mutex.rs";

@@ -1,4 +1,4 @@
-//! Records a test as skipped if the machine lacks a requirement of the test: it must not pass
+//! Records a test as skipped if the machine lacks a requirement of the test: the test must not pass
 //! silently.
 
 use std::fs::OpenOptions;
@@ -32,7 +32,8 @@ pub fn note(why: &str) {
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
-/// Returns a skip if one of `programs` is not installed. Its reason names the first missing one.
+/// Returns a skip if one of `programs` is not installed. The reason names the first missing
+/// program.
 pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     match programs.iter().find(|program| !installed(program)) {
         Some(program) => Err(Skip(format!("{program} is not installed"))),

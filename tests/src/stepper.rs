@@ -57,8 +57,8 @@ mod x86_64 {
     /// The lines that a thread touched, by address / 64.
     pub type Lines = BTreeMap<u64, Touch>;
 
-    /// The address of an instruction, then the addresses of the calls that led to it, innermost
-    /// first; 0: no further call.
+    /// The address of an instruction, then the addresses of up to five calls that led to it,
+    /// innermost first; 0: no further call.
     pub type Place = [u64; PLACE_CALLS_MAX + 1];
 
     /// The instructions that touched a line.
@@ -142,7 +142,8 @@ mod x86_64 {
                 && (!stepping || self.code.get(&address).is_some_and(|it| it.code == Code::Int3))
         }
 
-        /// Waits until the thread stops; returns the signal to deliver to it.
+        /// Waits until the thread stops; returns the signal that stopped it, or 0 for a ptrace
+        /// event.
         fn wait(&self) -> i32 {
             let mut status = 0;
             // SAFETY: a live number; __WALL waits for threads.

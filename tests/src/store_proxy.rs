@@ -1,5 +1,5 @@
-//! A proxy before an object store. It makes faults of stores and networks, which a seed decides,
-//! and counts requests and bytes.
+//! A proxy before an object store. The proxy makes faults of stores and networks, and counts
+//! requests and bytes. A seed decides the faults.
 //!
 //! The proxy reads a whole request and draws its fault, if any. Then it passes the request on by a
 //! new connection and answers, as far as the fault permits. It draws in the order in which it has

@@ -1,4 +1,4 @@
-//! Real object-store servers of other projects, each with a bucket.
+//! Real object-store servers of other projects. Each server has a bucket.
 //!
 //! | server | speaks | written in | keeps its objects |
 //! |---|---|---|---|
@@ -31,7 +31,7 @@ pub const REGION: &str = "us-east-1";
 const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/\
     K1SZFPTOtr/KBHBeksoGMGw==";
-/// A signature by that key that permits everything with the blobs of the account until 2999.
+/// A signature by that key. It permits reads, writes, lists and deletes of blobs until 2999.
 const ACCOUNT_SIGNATURE: &str = "sv=2020-12-06&ss=b&srt=sco&sp=rwdlac&se=2999-01-01T00%3A00%3A00Z&\
     sig=2e75XsdEqEX6pnqN2DL6Y42UWGHca0VzR5up%2FpSX0ws%3D";
 
@@ -191,7 +191,7 @@ impl Store {
     }
 
     /// Sends a signed S3 request about an object, or about the bucket if `key` is empty. Panics if
-    /// no response arrives.
+    /// no whole response arrives.
     pub fn request(&self, method: &str, key: &str, headers: &[&str], body: &[u8]) -> Answer {
         self.request_at(self.address, method, key, headers, body).expect("the store answers")
     }
@@ -241,8 +241,8 @@ fn free_address() -> SocketAddr {
     addresses.find(|address| TcpListener::bind(address).is_ok()).expect("a free port")
 }
 
-/// Returns the SHA-256 of a body, which the signature covers. Without it versitygw would accept
-/// half a body as the whole.
+/// Returns the SHA-256 of a body. The signature of a request covers this sum: without the sum
+/// versitygw would accept half a body as the whole.
 fn sum(file: &Path) -> String {
     let output = Program::new("sha256sum").arg(file).succeed();
     output.stdout.split(' ').next().unwrap_or_default().to_owned()

@@ -117,8 +117,8 @@ impl Subject {
         limit: None,
     };
 
-    /// Returns the subject with this library and backend; `None`: the user has left it out of this
-    /// run, which does not count as a skip.
+    /// Returns the subject with this library and backend; `None`: the user has left the subject out
+    /// of this run, which does not count as a skip.
     ///
     /// Under `NOWAIT_TEST_SUBJECT=system` the subject is the system's library, for
     /// [`Backend::Auto`] and the first backend of [`Backend::selected`] only: a test runs once for

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Starts a thread that runs `block`, and waits until this thread sleeps in the kernel or has
-/// ended. Returns the thread's handle and number.
+/// Starts a thread that runs `block`, and waits until the new thread sleeps in the kernel or has
+/// ended. Returns the new thread's handle and number.
 pub fn spawn_until_asleep<T: Send + 'static>(
     block: impl FnOnce() -> T + Send + 'static,
 ) -> (JoinHandle<T>, i32) {

@@ -1,7 +1,7 @@
 //! A proxy for Google's XML API before fake-gcs-server. That server supports the API's operations
 //! on images except PUTs. The proxy translates PUTs to the JSON API, in which fake-gcs-server
-//! respects the conditions of PUTs. It passes other requests on, and changes only their headers
-//! `Host` and `Connection`.
+//! respects the conditions of PUTs. The proxy passes other requests on, with the headers `Host` and
+//! `Connection` that fake-gcs-server needs.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -92,7 +92,8 @@ fn in_json(mut request: Message) -> io::Result<Message> {
     Ok(request)
 }
 
-/// Puts the JSON of an upload's response into the headers of a PUT's response.
+/// Puts the ETag and the generation from the JSON of an upload's response into headers, as a PUT's
+/// response has them. Returns other responses unchanged.
 fn in_headers(mut answer: Message) -> Message {
     if answer.status() != 200 {
         return answer;

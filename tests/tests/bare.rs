@@ -1,4 +1,4 @@
-//! The archive of `make bare`, with one command that measures on a machine with few other programs.
+//! The archive of `make bare`. Its script `measure` needs few other programs on the machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -121,7 +121,8 @@ fn when_it_is_interrupted_no_test_file_stays() {
     while !out.join("submit.txt").exists() {
         assert!(!running.ends_within(Duration::from_millis(50)), "{}", running.stderr());
     }
-    // Commands that a shell starts in the background ignore SIGINT, so this is SIGTERM.
+    // If a shell has started the tests in the background, the script ignores SIGINT, so this is
+    // SIGTERM.
     // SAFETY: takes numbers; the process is a child that has not been waited for.
     unsafe { libc::kill(running.pid(), libc::SIGTERM) };
     let output = running.wait(DEADLINE);

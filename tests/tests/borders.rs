@@ -1,5 +1,6 @@
-//! Requests that io_submit has accepted complete although the submitting thread, the context or the
-//! process ends, also if a signal handler ends the process at any instruction. Nothing hangs.
+//! Requests on files that io_submit has accepted complete although the submitting thread, the
+//! context or the process ends, also if a signal handler ends the process at any instruction.
+//! Nothing hangs.
 //!
 //! `NOWAIT_FULL=1` runs 10,000 rounds of most cases, `NOWAIT_ROUNDS` the given number.
 
@@ -47,7 +48,7 @@ cases! {
     [preload] installed_handlers_are_the_programs_own = "handlers", 1 rounds;
     [libaio, preload] exit_beside_threads_that_submit_loses_nothing = "exit", 20 rounds;
     [libaio, preload] the_return_of_main_loses_nothing = "return", 10 rounds;
-    // libaio.so.1 alone does not see these calls; docs/limits.md says so.
+    // libaio.so.1 alone does not see _exit, quick_exit, abort and exec; docs/limits.md says so.
     [preload] immediate_exit_beside_threads_that_submit_loses_nothing = "_exit", 20 rounds;
     [preload] quick_exit_loses_nothing = "quick_exit", 10 rounds;
     [preload] abort_in_another_thread_loses_nothing = "abort", 10 rounds;
@@ -56,8 +57,8 @@ cases! {
     [preload] after_an_exec_that_fails_all_goes_on = "exec-fails", 20 rounds;
 }
 
-// A round of these cases takes one second, for which the library waits for requests that may never
-// end.
+// A round of `fault` or `stuck` takes one second: the library waits that long for requests that may
+// never end.
 for_each_subject!(
     a_fault_inside_a_call_may_end_the_process,
     |subject| runs(subject, "fault"),

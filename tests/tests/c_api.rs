@@ -59,8 +59,8 @@ impl Build {
         if self.is_static { program } else { program.env("LD_LIBRARY_PATH", libraries()) }
     }
 
-    /// Returns pkg-config's flags. For a static build, pkg-config reads a folder that contains only
-    /// the static library.
+    /// Returns pkg-config's flags. For a static build, pkg-config reads a folder with the static
+    /// library and without the shared library.
     fn flags(self, scratch: &Scratch) -> Vec<String> {
         let mut pkg_config = Program::new("pkg-config").args(["--cflags", "--libs", "nowait"]);
         let mut folder = libraries();
@@ -190,7 +190,8 @@ fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
         let numbers = numbers.join("\n") + "\n";
         assert!(ended.stdout == numbers, "{ended}");
         assert_eq!(ended.stderr, format!("{} bytes, then the end\n", numbers.len()));
-        // The shell also opens the FIFO for writing, so that the program never sees its end.
+        // The shell also opens the FIFO for writing, so that the program never reads an end of
+        // file.
         let silent = run("mkfifo \"$1\" && exec 3<>\"$1\" && echo hello >&3 && \"$0\" 300 <&3");
         assert_eq!(silent.stdout, "hello\n");
         assert_eq!(silent.stderr, "6 bytes, then silence\n");

@@ -45,8 +45,8 @@ fn assert_noticed(output: &Output, what: &str) {
     assert!(output.stderr.contains(what), "noticed something else\n{output}");
 }
 
-/// If the canary could not serve this program, the other tests here would fail for another reason
-/// than the mistakes.
+/// If the canary could not serve this program, the programs of the other tests could fail for other
+/// reasons than the mistakes.
 #[test]
 fn the_canary_serves_a_simple_program() {
     let Some(canary) = Canary::built() else { return };

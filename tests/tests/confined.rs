@@ -6,7 +6,7 @@ use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_confines-itself");
-/// The options with which libvirt starts QEMU.
+/// The value of `-sandbox` with which libvirt starts QEMU.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// The filter forbids io_uring, so native AIO serves the program.
@@ -25,8 +25,8 @@ fn what_a_filter_allows_is_used() {
     if ring() {
         confine(Library::Preload, ["before", "seccomp", "some"], Backend::Uring);
     }
-    // In these cases the library does not see the installation of the filter, so it must assume
-    // that the filter forbids any call.
+    // In these cases the library does not see the installation of the filter. So it makes only
+    // those optional system calls that the program makes, too.
     confine(Library::Preload, ["before", "prctl", "some"], Backend::Kaio);
     confine(Library::Libaio, ["before", "seccomp", "some"], Backend::Kaio);
 }

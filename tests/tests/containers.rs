@@ -1,4 +1,4 @@
-//! If a container's seccomp filter forbids a backend, nowait serves by the next one.
+//! If a container's seccomp filter forbids a backend, nowait uses the next backend.
 
 use nowait_tests::container::Container;
 use nowait_tests::fio::Job;

@@ -1,5 +1,5 @@
 //! Requests on descriptor numbers and open files that change have the results of the kernel's AIO,
-//! except in the rows of `MAY_DIFFER`.
+//! except in the rows of `MAY_DIFFER` and for reads of a timerfd.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,7 +12,8 @@ use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// File systems on a device and in memory, on which requests take different paths in the library.
+/// `Ext4` stands for the file system of the temporary folder, `Tmpfs` for a new tmpfs. On these,
+/// requests may take different paths in the library.
 const KINDS: [Kind; 2] = [Kind::Ext4, Kind::Tmpfs];
 const MODES: [&str; 2] = ["buffered", "direct"];
 

@@ -1,6 +1,7 @@
-//! Quick forms of other tests with the disturber: a thread of the same program that sets the group
-//! of the process, forks, and sends signals (`tests/disturber`). Each backend has one seed. To run
-//! a whole test with any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
+//! Quick forms of other tests with the disturber: a thread of the tested program that sets the
+//! group of the process, forks, and sends signals (`tests/disturber`). Without
+//! `NOWAIT_TEST_DISTURB`, each backend has a seed of its own. To run a whole test with any seed:
+//! `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
 
 use nowait_tests::container::Container;
 use nowait_tests::contexts;

@@ -1,5 +1,5 @@
-//! io_uring as before Linux 6.7, which a seccomp filter simulates on a newer kernel. The rings of
-//! these kernels cannot wait on a word of memory, so the library uses eventfds to wake threads that
+//! io_uring as before Linux 6.7, which a seccomp filter simulates on a newer kernel. Before Linux
+//! 6.7 a ring cannot wait on a word of memory, so the library uses eventfds to wake threads that
 //! wait in a ring. An eventfd may have different numbers in the descriptor tables of the program
 //! and of the engine.
 

@@ -1,4 +1,4 @@
-//! Requests on file systems that are full, shared, frozen, replaced, read-only.
+//! Requests on file systems that are full, shared, frozen, replaced or made read-only.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,8 +43,8 @@ fn compare(subject: Subject, mount: Result<Mount, Skip>) {
         |subject: Subject| subject.launch(PROGRAM).arg("rows").arg(mount.path()).succeed().stdout;
     let found = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
     assert!(found.is_empty(), "{subject}, row: system, ours\n{found}");
-    // Only libaio.so.1 runs these rows, because it is the harder case: libaio.so.1 does not see
-    // that the program closes a descriptor.
+    // The preload library does not run these rows. libaio.so.1 is the harder case, because it does
+    // not see that the program closes a descriptor.
     let modes: &[_] =
         if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
     for mode in modes {

@@ -1,8 +1,8 @@
 //! fio reads back what it wrote, on four file systems, by each backend.
 //!
-//! The quick form has a small set of combinations in which each pair of values occurs.
-//! `NOWAIT_FULL=1` runs all combinations, each with one set of submit mode, library, block size and
-//! threads or processes, by turns.
+//! The quick form has a small set of combinations in which each pair of values occurs. Submit mode,
+//! library, block size and threads or processes form sets. `NOWAIT_FULL=1` runs all combinations of
+//! the other parameters, each with one of these sets by turns.
 
 #[path = "fio_verify/pairwise.rs"]
 mod pairwise;

@@ -1,5 +1,6 @@
 //! Virtual machines with disks from `nowait serve` on the host, by NBD and by vhost-user-blk; and
-//! virtual machines in which nowait runs: it serves by ublk, measures, or has two NUMA nodes.
+//! virtual machines in which nowait itself runs: it serves by ublk, measures, or uses two NUMA
+//! nodes.
 
 #[path = "guest/machine.rs"]
 mod machine;
@@ -181,7 +182,7 @@ fn memory_lies_on_the_node_of_the_thread_that_used_it_first() {
     let told = Guest::with_two_nodes(&parts, &scratch, "task=numa", &[disk]).finish("numa");
     for what in ["written", "read", "mapped"] {
         for node in ["0", "1"] {
-            // Like `read on node 0: 1024 of 1024`.
+            // The guest prints lines like `read on node 0: 1024 of 1024`.
             let begin = format!("{what} on node {node}: ");
             let counts = told.iter().find_map(|line| line.strip_prefix(&begin)).expect("a line");
             let (own, all) = counts.split_once(" of ").expect("two counts");

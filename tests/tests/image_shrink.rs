@@ -1,4 +1,4 @@
-//! Images on object stores that shrink, as users see it.
+//! `nowait image resize --shrink` makes images on object stores smaller.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

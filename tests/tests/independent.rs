@@ -42,8 +42,8 @@ each_kind! {
 }
 
 /// The most traces of a test. The test passes if one trace has no unnamed line. A request that
-/// meets a busy device, or a page that the kernel has dropped, takes another path in the library
-/// and shares more lines.
+/// meets a busy device, or a page that the kernel has dropped, may take another path in the library
+/// and share more lines.
 const TRACES: usize = 3;
 
 fn check(kind: &str, backend: Backend) {

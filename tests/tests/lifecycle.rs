@@ -17,7 +17,7 @@ const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 macro_rules! claims {
     ($program:ident: $($name:ident = $case:literal;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
-            // The tests of signals run without the disturber's signals.
+            // The tests of signals run without the disturber, which sends signals, too.
             let seed = subject.disturb.filter(|_| $program != SIGNALS);
             contexts::run(subject, subject.disturb(seed).launch($program), $case);
         }, [libaio, preload]);
@@ -98,7 +98,7 @@ fn direct_reads(subject: Subject, case: &str) -> impl Fn(&str) -> u64 {
 }
 
 for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]);
-// libaio.so.1 alone does not see these calls; docs/limits.md says so.
+// libaio.so.1 alone does not see _exit and exec; docs/limits.md says so.
 for_each_subject!(immediate_exit_loses_nothing, immediate_exit, [preload]);
 for_each_subject!(exec_keeps_submitted_writes, exec, [preload]);
 

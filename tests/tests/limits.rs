@@ -28,8 +28,8 @@ fn kib(status: &str, name: &str) -> u64 {
 fn a_program_that_uses_no_aio_pays_nearly_nothing() {
     let scratch = Scratch::new("idle");
     let Some(program) = compiled(&scratch, "idle") else { return };
-    // The size varies: how much of a library the kernel maps at a page fault depends on its
-    // address.
+    // The size varies: how much of a library the kernel maps at a page fault depends on the
+    // library's address.
     const RUNS: usize = 9;
     let usual = |subject: Subject, name: &str| {
         let subject = Subject { disturb: None, limit: None, ..subject };

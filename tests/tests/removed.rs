@@ -1,6 +1,6 @@
 //! nowait no longer has the values `NOWAIT_CACHE=user` (a page cache behind libaio and POSIX AIO)
-//! and `NOWAIT_SUBMIT=inline` (a submit mode). If one is set, nowait says so in one line and
-//! continues with the default.
+//! and `NOWAIT_SUBMIT=inline` (a submit mode). If one of them is set, nowait says so in one line
+//! and continues with the default.
 
 use nowait_tests::fio::Job;
 use nowait_tests::for_each_subject;

@@ -409,7 +409,7 @@ impl Raw {
 }
 
 /// When the server gets a signal to end, it may be carrying out some requests, and other requests
-/// are still in the socket. The client may have sent only a part of the last one.
+/// are still in the socket. The client may have sent only a part of the last request.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {
@@ -424,8 +424,8 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
             client.0.write_all(&Raw::write(sent)).expect("sent");
             sent += 1;
         }
-        // The stopped server reads nothing; when it continues, it finds the signal to end and
-        // further requests at once.
+        // The stopped server reads nothing. When it continues, it finds both the signal to end and
+        // further requests.
         server.signal(libc::SIGSTOP);
         client.0.set_nonblocking(true).expect("a mode");
         let rest = loop {
@@ -478,7 +478,7 @@ fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_
         .map(|_| {
             let mut client = Raw::connect(&server);
             for cookie in 0..200 {
-                // Write zeroes to the whole image, and make no holes.
+                // Each request writes zeroes to the whole image, and must make no holes.
                 let request = Raw::request([0, 2, 0, 6], cookie, 0, 4 * SIZE as u32);
                 client.0.write_all(&request).expect("sent");
             }

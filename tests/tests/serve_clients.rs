@@ -173,7 +173,7 @@ fn status(doors: &Doors, way: usize) -> io::Result<()> {
 
 fn settle(doors: &Doors) {
     loop {
-        // The server serves one VMM at a time: when it answers this one, earlier VMMs have gone.
+        // The server serves one VMM at a time: when it answers this VMM, earlier VMMs have gone.
         let mut last = connect(&doors.vmm).expect("a connection");
         last.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("a question");
         last.read_exact(&mut [0; 20]).expect("an answer");

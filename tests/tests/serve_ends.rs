@@ -23,8 +23,8 @@ use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Time in which a signal must end a server that nothing delays: one second, as docs/serve.md says,
-/// and another second for a busy machine.
+/// Time in which a signal must end a server that nothing delays: one second, which docs/serve.md
+/// promises during the start, and another second for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
 /// Time for which the test checks that a server does not end too early.
@@ -202,8 +202,8 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     }))
 }
 
-/// Sends SIGHUP to a server in `state`, which must not end because of it; then sends SIGTERM, and
-/// returns the time until the server ends.
+/// Sends SIGHUP to a server in `state`, and returns an error if the server ends. Then sends
+/// SIGTERM, and returns the time until the server ends.
 fn hangs_up(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
@@ -281,7 +281,8 @@ fn a_signal_ends_a_server_soon_in_every_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The server waits up to two seconds for the folder's lock, for each of its three sockets.
+/// Without the signal, the server would wait up to two seconds for the folder's lock, for each of
+/// its three sockets in the folder.
 #[test]
 fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has_locked() {
     let Some(tool) = tool() else { return };

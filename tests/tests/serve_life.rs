@@ -178,7 +178,7 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
         [&json["clients"]["now"], &export["connections"], &export["in_flight"]]
             .map(|number| number.as_u64().expect("a number"))
     };
-    // The first client starts threads for blocking tasks, which then stay.
+    // The first client makes the server start threads for blocking tasks. These threads then stay.
     drop(chosen(&server));
     while told() != [0; 3] {}
     let before = descriptors();

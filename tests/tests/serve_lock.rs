@@ -21,8 +21,8 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
     Some(server)
 }
 
-/// Starts a server and returns its output. If the server opens its image and serves it, ends it
-/// with SIGTERM.
+/// Starts a server, waits for its end and returns its output. If the server serves its image, ends
+/// the server with SIGTERM.
 fn refusal(arguments: &[&str]) -> Option<Output> {
     let scratch = Scratch::new("second");
     let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path());

@@ -117,8 +117,8 @@ fn fio_does_not_notice_that_the_server_is_killed() {
     fio_goes_on_while_the_server_is_killed(false, &[]);
 }
 
-/// fio reads some data back soon after it has written it, from the cache. The cache is smaller than
-/// the file of fio.
+/// fio reads some data from the cache soon after the write. The cache is smaller than the file of
+/// fio.
 #[test]
 fn fio_does_not_notice_that_the_server_behind_a_cache_is_killed() {
     let cache = ["--cache", "user", "--cache-size", "16M"];

@@ -35,7 +35,7 @@ fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     Some(tool.args(["--runtime=600", &folder]).spawn())
 }
 
-/// Calls `found` until it returns something. The callers start a process in each call, so that fio
+/// Calls `found` until it returns something. Each call of `found` starts a process, so that fio
 /// gets time meanwhile.
 fn wait_for<T>(fio: &mut Running, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

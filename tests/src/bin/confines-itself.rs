@@ -2,8 +2,7 @@
 //! before|after seccomp|prctl all|some FILE`
 //!
 //! The filter makes the kernel kill the process at system calls that the program itself does not
-//! make. `some` are calls that QEMU's `-sandbox` forbids with all options of libvirt; `all` adds
-//! io_uring.
+//! make. `some` are calls such as those that QEMU's `-sandbox` forbids; `all` adds io_uring.
 
 use std::fs::OpenOptions;
 use std::io::Error;
@@ -53,7 +52,8 @@ fn main() {
     }
 }
 
-/// Submits 32 requests in one call, so that the library uses several threads.
+/// Submits 32 writes in one call, and 32 reads in another, so that the library may use several
+/// threads.
 fn use_both_caches(context: &Context, path: &Path) {
     for flags in [0, libc::O_DIRECT] {
         let mut options = OpenOptions::new();

@@ -294,8 +294,8 @@ fn overlaps_take_effect_in_order(path: &Path) {
         let fd = file.as_fd();
         let mut requests = Vec::new();
         for number in 0..16u8 {
-            // Each write begins 100 bytes after the previous one: it overlaps the previous write,
-            // and all but the first write only a part of a page.
+            // Each write begins 100 bytes after the previous write, and overlaps it. All writes but
+            // the first begin and end within a page.
             let at = u64::from(number) * 100;
             requests.push(Request::write(fd, &vec![round ^ number; WIDE], at));
             requests.push(Request::read(fd, WIDE, at));

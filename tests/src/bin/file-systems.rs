@@ -279,7 +279,7 @@ fn mount(source: &str, folder: &Path, kind: &str) {
 }
 
 /// Makes the file system read-only and writable again. A file that is open for reading can still be
-/// read, and the library has no file open for writing, which would prevent the change.
+/// read. The library must keep no file open for writing: such a file would prevent the change.
 fn read_only(folder: &Path) {
     let context = Context::new(16).expect("io_setup");
     let path = folder.join("file");

@@ -77,7 +77,8 @@ fn drop_cached(file: &File) {
     assert_eq!(rc, 0, "posix_fadvise");
 }
 
-/// Maps and locks a file, so that it stays in the page cache until the process ends.
+/// Maps a file and tries to lock its pages, so that they stay in the page cache until the process
+/// ends.
 fn keep_cached(file: &File) {
     let (len, flags) = (BLOCK * BLOCKS as usize, libc::MAP_SHARED | libc::MAP_POPULATE);
     // SAFETY: a new mapping, which nothing uses.
@@ -126,8 +127,9 @@ impl User {
         Self { kind: kind.to_owned(), context, file, pipe, counter, buffer }
     }
 
-    /// Makes a request and takes its event. If `traced`, marks enclose these calls. If the kind
-    /// reads an eventfd, marks enclose only the read of the eventfd.
+    /// Makes a request and takes its event; for `counter-read` only in round 0. If `traced`, marks
+    /// enclose these calls. If the kind reads an eventfd, marks enclose only the read of the
+    /// eventfd.
     fn request(&mut self, round: u64, traced: bool) {
         match self.kind.as_str() {
             "counter-read" => {

@@ -1,7 +1,8 @@
 //! A write has the credentials of the thread that submitted it, whichever thread carries it out.
 //!
 //! `reserved-blocks FOLDER`: the folder is on a file system with blocks reserved for root. When
-//! only these are free, requests of a thread that is not root fail with ENOSPC, and root's succeed.
+//! only these blocks are free, writes of a thread that is not root fail with ENOSPC, and root's
+//! writes succeed.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -64,7 +65,8 @@ fn create(folder: &Path, name: &str) -> File {
 }
 
 /// Writes `WIDE` bytes and returns the result. A short write ends at the first block that the file
-/// system could not allocate; then the result is that of a request for the rest.
+/// system could not allocate. After a short write, writes the rest by a second request, and returns
+/// the error of this request or the sum of both results.
 fn write_whole(context: &Context, file: &File) -> i64 {
     let write = |from: i64| {
         let bytes = vec![5; WIDE - from as usize];

@@ -56,8 +56,8 @@ fn identities() -> Vec<(String, String)> {
         let read = |name| std::fs::read_to_string(task.path().join(name)).ok();
         let (name, status) = (read("comm")?, read("status")?);
         let field = |line: &str| match line.split_once(":\t")? {
-            // Leave out the fourth number, for file access: a thread that carries out a request may
-            // have the number of that request for a moment.
+            // Leave out the fourth number, the identity for file access: a thread that carries out
+            // a request may have the request's identity for a moment.
             (field @ ("Uid" | "Gid"), all) => {
                 Some(format!("{field} {} ", all.rsplit_once('\t')?.0))
             }
@@ -73,8 +73,8 @@ fn identities() -> Vec<(String, String)> {
     tasks.flatten().filter_map(about).collect()
 }
 
-/// Waits until all threads have the expected credentials. A thread may have others for a moment: if
-/// it is ending, or if it carries out a request with the groups of its submission.
+/// Waits until all threads have the expected credentials. A thread may have other credentials for a
+/// moment: if the thread is ending, or carries out a request with the groups of its submission.
 fn all_are(expected: &str) {
     wait_until(|| {
         let all = identities();
@@ -175,8 +175,8 @@ fn work(context: &Context, file: &File, direct: &File, round: usize) {
     }
 }
 
-/// On a file system with blocks reserved for root: a request submitted without root's privileges
-/// does not get them when the process regains them.
+/// Some blocks of the file system are reserved for root. A request submitted without root's
+/// privileges fails, even if the process regains these privileges while the request is in flight.
 fn requests_have_the_rights_of_their_submission(folder: &Path, flags: i32) {
     let context = Context::new(8).expect("io_setup");
     // Made before the blocks run out: the directory may need another block for the new names.

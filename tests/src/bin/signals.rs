@@ -92,8 +92,8 @@ fn contains_usr1(set: &libc::sigset_t) -> bool {
     unsafe { libc::sigismember(ptr::from_ref(set), libc::SIGUSR1) == 1 }
 }
 
-/// A signal makes io_getevents fail with `EINTR`, even if its handler has `SA_RESTART`: signal(7)
-/// lists io_getevents among the calls that are never restarted.
+/// If no event is there, a signal makes io_getevents fail with `EINTR`, even if the signal's
+/// handler has `SA_RESTART`: signal(7) lists io_getevents among the calls that are never restarted.
 fn a_signal_interrupts_a_waiter(flags: i32) {
     install(flags);
     for round in 1..=20 {
@@ -123,8 +123,8 @@ fn a_signal_ends_a_wait_with_what_there_is(path: &Path) {
     assert_eq!(waiter.join().unwrap(), Ok(1));
 }
 
-/// `io_pgetevents` sets its mask and waits atomically: a signal that is pending before the call
-/// interrupts the call.
+/// `io_pgetevents` sets its mask and waits atomically: a signal that is pending before the call,
+/// and that the mask does not block, interrupts the call.
 fn the_mask_lets_a_pending_signal_in() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));

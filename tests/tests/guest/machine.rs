@@ -256,7 +256,8 @@ impl Guest {
         (count > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// Returns the guest's lines that begin with "guest: ".
+    /// Waits for the guest's end. Returns its lines that begin with "guest: ", without these words.
+    /// Panics if the task or the guest has failed.
     pub(crate) fn finish(mut self, task: &str) -> Vec<String> {
         // A guest whose task has failed may never end, if its disk waits for a server that is gone.
         let failed = format!("guest: {task}");

@@ -1,4 +1,4 @@
-//! Finds out the abilities of io_uring on this machine, by a small ring.
+//! Finds out with a small ring if io_uring on this machine can wait on a word of memory.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -18,7 +18,7 @@ pub(crate) enum Manner {
     Serves,
 }
 
-/// Its threads end with the process of the test.
+/// The small server. Its threads end with the process of the test.
 #[derive(Debug)]
 pub(crate) struct Backing {
     socket: PathBuf,

@@ -193,7 +193,7 @@ fn destroy_beside_threads(target: &Target, round: u32) {
         while submitted.load(SeqCst) < enough {
             std::thread::yield_now();
         }
-        // SAFETY: io_setup made it; the threads get errors from then on.
+        // SAFETY: io_setup made the context; the threads get errors from then on.
         assert_eq!(unsafe { aio::io_destroy(context.0) }, 0);
         is_over.store(true, SeqCst);
     });

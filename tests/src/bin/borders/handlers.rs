@@ -73,19 +73,19 @@ fn submit_for_ever(requests: &mut Requests<'_>, mut context: aio::ContextPointer
         assert_eq!(wrong, 0, "writes that failed");
         in_flight -= taken as i64;
         if dice.roll(16) == 0 {
-            // SAFETY: io_setup made it, and it is not used after this.
+            // SAFETY: io_setup made the context, which is not used after this.
             assert_eq!(unsafe { aio::io_destroy(context) }, 0);
             (context, in_flight) = (setup(BLOCKS as i32), 0);
             requests.set_context(context);
         }
-        // So the handler may also interrupt this thread while it has malloc's lock.
+        // So the handler may also interrupt this thread while the thread has malloc's lock.
         for _ in 0..dice.roll(100) {
             drop(std::hint::black_box(Vec::<u8>::with_capacity(1 + dice.roll(9000) as usize)));
         }
     }
 }
 
-/// The control block of the last aio_write, which the handler uses, too.
+/// The control block of the last aio_write; the handler `makes_calls` uses the block, too.
 static CONTROL: AtomicPtr<libc::aiocb> = AtomicPtr::new(ptr::null_mut());
 
 fn control_blocks() -> &'static mut [libc::aiocb] {

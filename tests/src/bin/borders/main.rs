@@ -1,8 +1,9 @@
 //! Programs that end, or whose threads or contexts end, while requests are in flight.
 //!
-//! `borders CASE FOLDER ROUNDS`: in most cases a round records the writes that io_submit has
-//! accepted. When a process, thread or context has ended, all bytes of these writes must be in the
-//! file, and nothing may hang. Exits 0 if the case succeeds, else panics with the reason.
+//! `borders CASE FOLDER ROUNDS`: in most cases a round records the writes that io_submit or
+//! aio_write has accepted. When a process, thread or context has ended, all bytes of these writes
+//! must be in the file, and nothing may hang. The program exits 0 if the case succeeds, else panics
+//! with the reason.
 
 mod behind;
 mod endings;

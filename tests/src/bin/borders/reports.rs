@@ -1,4 +1,4 @@
-//! The end of a process whose report goes to a FIFO. The process cannot end before the test reads
+//! The end of a process whose report goes to a FIFO. The process cannot end before the test opens
 //! the FIFO.
 
 use std::fs::File;
@@ -28,8 +28,8 @@ extern "C" fn submits(_signal: i32) {
     unsafe { aio::io_submit(CONTEXT.load(SeqCst).cast(), 1, iocbs.as_ptr()) };
 }
 
-/// Calls `_exit`, in two threads if `both`. Without `both`, the test sends SIGUSR1 meanwhile, whose
-/// handler would submit again.
+/// Calls `_exit`, in two threads if `both`. Without `both`, the test sends SIGUSR1 during `_exit`;
+/// the handler of SIGUSR1 would submit again.
 pub(crate) fn the_process_ends(folder: &Path, both: bool) {
     let file = File::create(folder.join("file")).unwrap();
     FD.store(file.as_raw_fd(), SeqCst);

@@ -212,8 +212,8 @@ pub(crate) fn setup(depth: i32) -> ContextPointer {
     context
 }
 
-/// Takes at least `min` events. Returns their number and the number of requests among them that
-/// were short or failed; `Err` holds a negative errno.
+/// Waits for `min` events without a time limit. Returns the number of events taken, and how many of
+/// these report a short or failed request; `Err` holds a negative errno.
 pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), i32> {
     let mut events = [Event::default(); BLOCKS];
     // SAFETY: room for as many as are asked for.
@@ -227,8 +227,8 @@ pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), 
     Ok((taken, events[..taken].iter().filter(|event| !whole(event)).count()))
 }
 
-/// Runs `child` in a forked process, and returns its wait status. Panics if it does not end in
-/// time.
+/// Runs `child` in a forked process, and returns the wait status of this process. Panics if the
+/// process does not end in time.
 pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
     rounds_in_child(what, 1, child)
 }

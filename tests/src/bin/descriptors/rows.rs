@@ -225,7 +225,7 @@ fn for_dsync(stage: &mut Stage<'_>, way: &str) {
 
 type Open = fn(&mut Stage<'_>) -> RawFd;
 
-/// Replacements for a descriptor that are not regular files.
+/// Replacements for a descriptor that refer to no regular file open for reads or writes.
 const OTHERS: [(&str, Open); 9] = [
     ("nothing", |_| -1),
     ("a folder", |it| it.open_at(&CString::from(c"/"), libc::O_RDONLY | libc::O_DIRECTORY)),

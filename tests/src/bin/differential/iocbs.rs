@@ -1,4 +1,5 @@
-//! Cases of one request each: prints the error of io_submit, or the event of the request.
+//! Cases of one request each. The program prints the error of io_submit, or the event of the
+//! request.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

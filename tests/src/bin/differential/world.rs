@@ -89,8 +89,9 @@ impl World {
         self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");
     }
 
-    /// Reads the eventfd and returns its count; 0 if it has none. If `is_announced`, waits for a
-    /// count, because the kernel writes an event to the ring before it signals the eventfd.
+    /// Reads the eventfd and returns its count; 0 if it has none. If `is_announced`, waits up to
+    /// two seconds for a count, because the kernel writes an event to the ring before it signals
+    /// the eventfd.
     pub(crate) fn counted(&self, is_announced: bool) -> u64 {
         let (fd, events) = (self.eventfd.as_raw_fd(), libc::POLLIN);
         let mut poll = libc::pollfd { fd, events, revents: 0 };
@@ -115,8 +116,8 @@ impl Owned {
 
     pub(crate) fn submit(&self, iocbs: &mut [Iocb]) -> i32 {
         let pointers: Vec<*mut Iocb> = iocbs.iter_mut().map(ptr::from_mut).collect();
-        // SAFETY: live iocbs. Their buffers are the world's memory, which is never freed, or
-        // addresses that the library must refuse.
+        // SAFETY: live iocbs. Their buffers are memory that is never freed, or addresses that the
+        // library must refuse.
         unsafe { aio::io_submit(self.0, pointers.len() as i64, pointers.as_ptr()) }
     }
 
@@ -197,7 +198,7 @@ pub(crate) fn inotify() -> File {
     unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC)) }
 }
 
-/// Size of [`large_memory`]: to fill it takes longer than a time slice.
+/// Size of [`large_memory`]. A read of this size takes longer than a time slice.
 pub(crate) const LARGE_BYTES: usize = 100_000_000;
 
 /// Returns `LARGE_BYTES` of new memory, which is never freed.

@@ -30,7 +30,7 @@ pub(crate) fn eventfd_counts_completions(path: &Path) {
         assert_eq!(ready.map(|it| it.len()), Ok(0));
     }
     assert_eq!(counted, 32);
-    // The program can take events that the eventfd has counted without waiting.
+    // The program need not wait for events that the eventfd has counted.
     let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
     assert_eq!(done.len(), 32);
 }

@@ -190,7 +190,8 @@ fn exit_right_after_submit(path: &Path, way: &str) {
 
 static IN_HANDLER: OnceLock<Context> = OnceLock::new();
 
-/// Runs in exit(3), after the C library has destroyed the thread-local memory of the main thread.
+/// Runs in exit(3), after the C library has run the destructors of the main thread's thread-local
+/// variables.
 extern "C" fn reap_in_handler() {
     let context = IN_HANDLER.get().unwrap();
     assert_eq!(context.reap_all(64).len(), 64);
@@ -258,8 +259,8 @@ fn exec_right_after_submit(path: &Path) {
     panic!("exec: {error}");
 }
 
-/// The executed program finds the data in the file, has no descriptors of the earlier program, and
-/// can use AIO.
+/// The executed program finds the data in the file, has inherited no descriptor of the library or
+/// of this file, and can use AIO.
 fn executed(path: &Path) {
     let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = open_files.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());

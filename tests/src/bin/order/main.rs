@@ -3,7 +3,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `order run FOLDER SEED COUNT` | carries out the scripts of SEED, SEED + 1, …, until they have had COUNT requests; if one fails, reduces it, prints it and exits 1 |
+//! | `order run FOLDER SEED COUNT` | carries out the scripts of SEED, SEED + 1, …, until they have had COUNT requests; if a script fails, reduces it, prints it and exits 1 |
 //! | `order again FOLDER SEED NUMBERS TIMES` | carries out the requests NUMBERS of a script up to TIMES times, until a run fails |
 //! | `order pairs FOLDER SEED SCRIPTS` | carries out scripts of two requests; prints which kinds of pairs were out of order, and how often |
 

@@ -62,8 +62,9 @@ impl Order<'_> {
         self.has_ended(i, j) || self.is_submitted(i, j) && !has_no_order
     }
 
-    /// Returns `true` if `i` is a direct write and `j` a buffered one, and their order permits `j`
-    /// to overwrite bytes of `i` outside its own range. Does not check if both write the same page.
+    /// Returns `true` if `i` is a direct write and `j` is a buffered write, and their order permits
+    /// `j` to overwrite bytes of `i` outside the range of `j`. Does not check if both write the
+    /// same page.
     fn takes_out(&self, i: usize, j: usize) -> bool {
         let has_no_order = !self.is_before(i, j) && !self.is_before(j, i);
         let misses = self.excepted[i] && self.is_submitted(i, j) && !self.has_ended(i, j);
@@ -191,8 +192,8 @@ impl<'a> Model<'a> {
         let writes = (0..self.ranges.len())
             .filter(|i| self.script.requests[*i].writes() && contains(self.ranges[*i], at));
         let writes: Vec<usize> = writes.collect();
-        // The write certainly takes effect before the reader, and no buffered write beside it may
-        // overwrite its byte.
+        // The write certainly takes effect before the reader, and no buffered write to other bytes
+        // of the page may overwrite its byte.
         let is_sure = |i: &usize| {
             reader.is_none_or(|it| self.before[*i][it]) && !self.may_be_taken_out(*i, at)
         };

@@ -146,7 +146,7 @@ impl Stage {
         let mut device = request::Request::read(self.direct.as_fd(), room, 0);
         let count = self.direct.read_at(device.bytes_mut(), 0).or_else(|_| {
             // The read fails at blocks that a buffered write has only reserved (see `rule.rs`). The
-            // sync allocates them; it may fail for the same reason.
+            // sync allocates these blocks; the sync itself may fail, too.
             let _ = self.direct.sync_all();
             self.direct.read_at(device.bytes_mut(), 0)
         });

@@ -13,8 +13,8 @@
 //! | the file keeps its old end: reads end there, appends begin there | no | yes |
 //!
 //! **io_submit of more than two requests** may delay its direct requests until all its requests
-//! have begun, or until it sleeps. A delayed request has no order with later requests of the same
-//! call.
+//! have begun, or until io_submit sleeps. A delayed request has no order with later requests of the
+//! same call.
 //!
 //! **If several threads submit**, a direct request takes effect before another request only if its
 //! event is taken before the other request's io_submit begins. A buffered request takes effect

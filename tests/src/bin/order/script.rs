@@ -95,8 +95,8 @@ pub(crate) struct Request {
     pub(crate) context: usize,
     /// The thread first takes all events of its earlier requests.
     pub(crate) waits: bool,
-    /// The thread submits this request and its request before in one io_submit, if both have the
-    /// same context and this one does not wait.
+    /// The thread submits this request and the thread's previous request in one io_submit, if both
+    /// have the same context and this request does not wait.
     pub(crate) joined: bool,
 }
 
