@@ -167,7 +167,8 @@ impl Reader<'_> {
         }
         let map = assemble(&read, head.checkpoint.position, head.geometry);
         if map.is_err() {
-            hits.push(Hit { key: head.checkpoint.key(0), what: "the parts do not form a map" });
+            let what = "contradicted by the other parts of the map";
+            hits.push(Hit { key: head.checkpoint.key(0), what });
         }
         Ok(map.ok())
     }
@@ -194,11 +195,11 @@ impl Reader<'_> {
             }
             match header? {
                 Read::Good((header, _)) if header.leads_over(known) => {
-                    return hit(next, "another's");
+                    return hit(next, "contradicted by the head");
                 }
                 // A user has put back an older head, or another writer has taken the image over.
                 Read::Good((header, _)) if header.epoch > head.epoch => {
-                    return hit(next, "of a later writer");
+                    return hit(next, "newer than the head");
                 }
                 Read::Good((header, data_start)) => match header.content {
                     Content::Fence { resume, .. } => {
@@ -219,7 +220,7 @@ impl Reader<'_> {
         }
         match end {
             LogEnd::Closed(end, listed) => match listed.range(end..).next() {
-                Some(later) => hit(*later, "of a later writer"),
+                Some(later) => hit(*later, "newer than the head"),
                 None => Ok(None),
             },
             _ => Ok(None),

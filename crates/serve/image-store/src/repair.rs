@@ -199,7 +199,7 @@ impl Reader<'_> {
                 continue;
             };
             if header.epoch > head.epoch && header.writer != head.writer.nonce {
-                let later = Loss { before, ..loss(next, "of a later writer") };
+                let later = Loss { before, ..loss(next, "newer than the head") };
                 log.loss.get_or_insert(later);
             }
             log.epoch = log.epoch.max(header.epoch);

@@ -262,7 +262,7 @@ fn told(checked: &Checked) -> String {
         let of = found.is_of_image.then_some("the image".to_owned());
         let of = of.into_iter().chain(found.snapshots.iter().map(|name| format!("@{name}")));
         let of = of.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "{} is {}: lost of {of} are the bytes", found.object, found.what);
+        let _ = writeln!(text, "{} is {}: these bytes of {of} are lost", found.object, found.what);
         for [start, end] in &found.ranges {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
@@ -336,7 +336,7 @@ fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> 
     let mut text = told_loss(url, &loss);
     text.push_str(match way {
         None => {
-            "nothing was changed; say one of\n  \
+            "nothing was changed; repeat with one of\n  \
              --cut   the image as it was before what is lost, as after a power cut then\n  \
              --skip  all that is there; bytes that the lost part changed are as they were before\n"
         }
@@ -354,7 +354,7 @@ fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
          it, {lost} lost, {behind} behind it\n"
     );
     if !ranges.is_empty() {
-        let _ = writeln!(text, "those behind have changed the bytes");
+        let _ = writeln!(text, "the segments behind it have changed the bytes");
     }
     for range in ranges {
         let _ = writeln!(text, "  {} to {}", range.start, range.end - 1);

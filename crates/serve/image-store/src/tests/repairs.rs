@@ -139,7 +139,7 @@ fn an_older_head_is_refused_again_and_again_until_the_image_is_repaired() {
         head(&url, Some(older));
         assert_eq!([is_refused(&url), is_refused(&url), is_refused(&url)], [true; 3]);
         let loss = repaired(&url, Way::Skip);
-        assert_eq!((loss.what, loss.lost), ("of a later writer", 0));
+        assert_eq!((loss.what, loss.lost), ("newer than the head", 0));
         assert_eq!(found(&url, 0..6), [7, 7, 7, 8, 8, 8]);
     }
 }
