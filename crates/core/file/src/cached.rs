@@ -93,7 +93,7 @@ impl CachedFiles {
     }
 
     /// Counts a write to a file whose inode was not looked up, until the guard is dropped. Returns
-    /// `None` if any user file exists: the inode may be its own.
+    /// `None` if any user file exists: the inode may be that file's.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<KernelWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)

@@ -151,7 +151,7 @@ impl Context {
     }
 
     /// Returns `true` if the kernel may signal the eventfds of requests on the context's own queue:
-    /// a thread of the program then comes for the events by a call.
+    /// the program then fetches the events by calls, or reads the eventfd first.
     pub fn counts_by_kernel(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()
@@ -233,7 +233,7 @@ impl Context {
         self.throttle.enter(&self.engine.throttle, bytes)
     }
 
-    /// Counts requests that have ended, before their events are visible.
+    /// Subtracts requests that have ended from the counts, before their events are visible.
     pub(crate) fn dismiss(&self, requests: usize, bytes: u64) {
         self.throttle.leave(&self.engine.throttle, requests, bytes);
     }
@@ -261,9 +261,10 @@ impl Context {
     ///
     /// The request's event comes in any case, once. It has ECANCELED if the request had not begun,
     /// or was waiting for another request, for readiness or for a page of the cache; the request
-    /// may then have transferred a part of its bytes. A request that the device or a blocking call
-    /// is carrying out ends as if it had not been cancelled. A stream request that has transferred
-    /// bytes ends with their number.
+    /// may then have transferred a part of its bytes. With `Config::answers_as_aio`, a cancelled
+    /// poll has 0 instead. A request that the device or a blocking call is carrying out ends as if
+    /// it had not been cancelled. A stream request that has transferred bytes ends with their
+    /// number.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
@@ -307,8 +308,8 @@ impl Context {
 
     /// Hands over late deferred requests, and reaps the own queue if no caller does. The driver
     /// calls this on its tick, with the state at the last one; `hurries`: the process waits for all
-    /// requests in flight. Returns `None` if nothing has been in flight for a while: the driver
-    /// then stops watching the context.
+    /// requests in flight. Returns `None` if for a while no request was deferred or in the own
+    /// queue: the driver then stops watching the context.
     pub(crate) fn tick(self: &Arc<Self>, before: LastTick, hurries: bool) -> Option<LastTick> {
         let is_idle = || self.own.in_flight() == 0 && self.deferred.len() == 0;
         let waits = self.looks.count();
@@ -323,14 +324,15 @@ impl Context {
         if is_idle() {
             idle_ticks = before.idle_ticks + 1;
             if self.io.poller_may_hold_back() {
-                // The waiting caller holds events back until there are more than will come.
+                // The polling thread may hold events back while it waits for more events than will
+                // come.
                 self.io.hurry_poller();
                 idle_ticks = 0;
             } else if idle_ticks > IDLE_TICKS && self.checks.watch.ends(is_idle) {
                 return None;
             }
         } else if hurries {
-            // The waiting caller may sleep until there are more events than will come.
+            // The polling thread may sleep until there are more events than will come.
             match self.io.has_poller() {
                 true => self.io.hurry_poller(),
                 false => self.io.pass_by(),
@@ -361,7 +363,8 @@ impl Context {
     }
 
     /// Returns `true` if a drop-in library's program has looked for events at least 64 times, and
-    /// takes all of them by calls or reads the eventfd before it looks at the ring.
+    /// needs no driver to bring them: it takes them by calls, or reads the eventfd before it looks
+    /// at the ring.
     fn is_by_calls(&self) -> bool {
         const LOOKS: u64 = 64;
         let is_read = self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read();
@@ -403,8 +406,9 @@ pub(crate) struct LastTick {
 const CALM_NS: u64 = 1_000_000_000;
 const CALM_COUNTED_NS: u64 = 100_000_000;
 
-/// The driver stops watching after more than so many ticks with nothing in flight. The submitter of
-/// the next request then has to wake the driver, which may take the submitter's processor.
+/// The driver stops watching a context after more than so many ticks without a request that is
+/// deferred or in the own queue. The submitter of the next request then has to wake the driver,
+/// which may take the submitter's processor.
 const IDLE_TICKS: u32 = 20;
 
 /// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).

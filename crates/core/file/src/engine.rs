@@ -96,7 +96,8 @@ impl Engine {
             engine.shutdown();
             return Err(errno);
         }
-        // The channel's remote end is in the engine's table by now, unless both share one table.
+        // The channel's remote end is in the engine's table by now, unless the engine shares the
+        // application's.
         let is_shared = engine.holds.is_table_shared();
         engine.holds.keep_remote(if is_shared { remote } else { remote.moved_high() });
         Ok(engine)

@@ -6,7 +6,7 @@
 //! | `Queued` | a bio for the rest is in flight, or the driver or a caller will run the request |
 //! | `Done` | all is transferred, the file has ended, an error occurred, or it was cancelled |
 //!
-//! [`FileOperation`] has the state of every request; its body makes the iterations:
+//! [`FileOperation`] has the state of a request; the operation's body makes the iterations:
 //!
 //! * `kernel`: a file with offsets, through the kernel, carried by bios
 //! * `stream`: a file without offsets, or a poll, which waits for readiness

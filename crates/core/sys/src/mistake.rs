@@ -1,6 +1,6 @@
 //! Mistakes that the engine makes on purpose, and that simulations must find.
 //!
-//! The mistakes exist in builds with `--cfg simulated` only.
+//! Only builds with `--cfg simulated` make these mistakes.
 
 /// A mistake that an engine makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

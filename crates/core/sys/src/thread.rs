@@ -20,8 +20,8 @@ const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 
 /// [`ALL_SIGNALS`] without SIGABRT and the signals that an instruction of the thread itself raises:
-/// the kernel ends a process whose thread blocks such a signal when it raises it, even if there is
-/// a handler.
+/// if an instruction raises such a signal while the thread blocks it, the kernel ends the process,
+/// even if there is a handler.
 pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
     & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
     & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT));
@@ -113,14 +113,14 @@ pub fn thread_id() -> i32 {
 }
 
 /// Returns the kernel's id of this thread, with a system call only the first time. In a forked
-/// child the function returns the id of the thread that forked.
+/// child the function may return the id of the parent's thread that forked.
 pub fn this_thread() -> i32 {
     std::thread_local!(static THREAD: i32 = thread_id());
     THREAD.with(|id| *id)
 }
 
 /// Returns a number that no other live thread has, without a system call. A thread that begins
-/// later may get the same number.
+/// after this thread has ended may get the same number.
 pub fn mark() -> usize {
     std::thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| core::ptr::from_ref(mark).addr())

@@ -108,7 +108,7 @@ impl Ring {
         self.inner.params().cq_entries() as usize
     }
 
-    /// Returns the number of the descriptor; the ring still owns it.
+    /// Returns the descriptor, which the ring still owns.
     pub fn raw_fd(&self) -> i32 {
         self.inner.as_raw_fd()
     }

@@ -29,8 +29,8 @@ use std::{sync::Arc, task::Waker};
 impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's. If
     /// `fd` can write and the file can be opened for writing, the engine keeps it open for writing
-    /// as long as the user file exists. A [`UserHandle`](super::UserHandle) keeps it open only
-    /// until the handle is closed.
+    /// as long as the user file exists. A [`UserHandle`](super::UserHandle) keeps the file open for
+    /// writing only until the handle is closed.
     ///
     /// If another program may have changed the file since it was read, the open writes and drops
     /// its cached pages, after the requests in flight on them; if a page cannot be written, all

@@ -23,8 +23,8 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// `is_calm`: no request has waited for the driver since the last tick. Called by the driver
-    /// only.
+    /// `is_calm`: since the last tick no request has waited for the driver, and the program needs
+    /// no driver to bring its events. Called by the driver only.
     pub(super) fn tick(&self, is_calm: bool) {
         let ticks = if is_calm { self.ticks.load(Relaxed).saturating_add(1) } else { 0 };
         if ticks <= TICKS {

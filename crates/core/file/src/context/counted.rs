@@ -90,7 +90,7 @@ impl KernelCounter {
         self.is_read.load(Relaxed)
     }
 
-    /// Returns `true` if the engine holds an eventfd for the kernel to signal.
+    /// Returns `true` if the engine has held an eventfd that the kernel signals.
     pub(super) fn is_used(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
@@ -134,8 +134,8 @@ impl KernelCounter {
         self.add_lateness(if is_reset { LATE } else { BUSY });
     }
 
-    /// Records that the driver has brought events before the program read the eventfd. Called by
-    /// the driver only.
+    /// Records that the driver has brought events before the program read the eventfd, if the
+    /// program reads it at all. Called by the driver only.
     pub(super) fn note_late(&self) {
         if self.is_read() {
             self.add_lateness(LATE);

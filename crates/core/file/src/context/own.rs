@@ -14,7 +14,7 @@ pub(crate) struct OwnQueue {
     /// `None` for a context with a sink, or if the machine or the number of contexts does not allow
     /// a queue.
     pub(super) queue: Option<Arc<dyn BlockBackend>>,
-    /// The number of completions that were collected and not yet handled.
+    /// The number of completions that the pump's last run has left unhandled.
     pub(crate) unrun: Arc<AtomicUsize>,
     pub(crate) direct: DirectRequests,
 }

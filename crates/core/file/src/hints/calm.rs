@@ -105,7 +105,8 @@ impl Pause {
         let exceeds = |long_ns| write.took_ns > long_ns + copy_ns;
         let is_long = exceeds(LONG_BESIDE_OTHERS_NS) || exceeds(LONG_NS) && !others();
         if !is_long {
-            // One doubling less when the device has been calm for as long as its last pause.
+            // One doubling less when the device has been calm for longer than its next pause would
+            // be.
             let recovers = self.doublings > 0 && now_ns > self.until_ns + length_ns;
             return match recovers {
                 true => Pause { until_ns: now_ns, doublings: self.doublings - 1, suspects },

@@ -140,7 +140,7 @@ impl Holds {
     }
 
     /// Holds the open file behind the application's `number`, whose current stat and status flags
-    /// are `stat` and `flags`. Makes one system call, or none if the file is held already.
+    /// are `stat` and `flags`. Makes no system call if the file is held already.
     ///
     /// # Errors
     /// `EAGAIN`: too many files are on their way to the engine. `EBADF`: the number was closed

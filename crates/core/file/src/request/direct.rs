@@ -258,8 +258,8 @@ impl DirectRequest {
     }
 
     /// Makes the operation that goes on where the bio ended with `result`. Also returns the result
-    /// with which to complete the operation. A write whose credentials cannot be read ends with
-    /// that error, because the engine's threads would write with their own.
+    /// with which to complete the operation. A write whose credentials cannot be read ends, with
+    /// the bytes written so far or that error: the engine's threads would write with their own.
     pub(crate) fn into_operation(
         mut self,
         context: &Arc<Context>,

@@ -396,8 +396,8 @@ impl Run {
         } else if self.engine.clock().has_passed(self.next_clean) {
             // Cleared before the writeback: a thread that dirties a page afterwards sets it again.
             driver.knows_dirt.store(false, SeqCst);
-            // Set even if no thread dirties a page again: the next writeback releases the pages
-            // written now.
+            // Set even if no thread dirties a page again: the next call of `clean` releases the
+            // files whose data are written now.
             self.next_clean = match self.engine.user_files.clean(&mut self.plug.cache_bios) {
                 true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,

@@ -18,7 +18,7 @@ use std::{collections::VecDeque, sync::Arc};
 /// The kind of thread that runs operations now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A thread of the application: in submit, or reaping the context's own queue.
+    /// A thread of the application; also the driver, while it reaps a context's own queue.
     Caller,
     /// The engine's driver.
     Driver,
@@ -136,8 +136,8 @@ impl Plug {
         self.own_bios.push_back(bio);
     }
 
-    /// Runs a request for the first time. Returns `true` if its bytes were added to the last bio of
-    /// the page cache; the next request may then join that bio, too.
+    /// Runs a request. Returns `true` if its bytes were added to the last bio of the page cache;
+    /// the next request may then join that bio, too.
     pub fn run_joining(&mut self, request: &Arc<Request<FileOperation>>) -> bool {
         let before = self.last_of_cache();
         request.run(self, None);
@@ -177,7 +177,7 @@ impl Plug {
         self.over.push(Completion { token, result });
     }
 
-    /// Hands a request to the driver, which will run it again.
+    /// Hands a request to the driver, which will run it.
     pub fn hand_to_driver(&mut self, request: Arc<Request<FileOperation>>) {
         self.handed_over.push(request);
     }

@@ -91,8 +91,8 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts a transfer whose eventfd the kernel can signal; the eventfd's number may name another
-    /// file. Returns `false`, and starts nothing, if the kernel cannot signal it.
+    /// Starts a transfer whose eventfd the kernel can signal; that number need not name an eventfd.
+    /// Returns `false`, and starts nothing, if the kernel cannot signal it.
     ///
     /// # Errors
     /// The errors of [`Submission::start`].
@@ -153,7 +153,7 @@ impl<'a> Submission<'a> {
     }
 
     /// Gives a direct transfer to native AIO by its number alone. Returns `false`, with nothing in
-    /// flight, if the queue had no room or the kernel has refused it: then more facts are needed.
+    /// flight, if a fact is missing, the queue has no room, or the kernel refuses the transfer.
     pub(super) fn give_unseen(
         &mut self,
         command: &mut Command,

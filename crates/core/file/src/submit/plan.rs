@@ -94,8 +94,8 @@ pub(crate) struct Ask {
     pub(crate) is_long: bool,
     pub(crate) has_begun: bool,
     /// `true`: the kernel can check the direct transfer by its number alone. The transfer is the
-    /// only one of its submission, and reads at most one block or ends below the file's last known
-    /// end.
+    /// only one of its submission, and reads at most one block or does not go beyond the file's
+    /// last known end.
     pub(crate) is_familiar: bool,
     /// `true`: the file system may have to allocate blocks for the direct write.
     pub(crate) finds_blocks: bool,

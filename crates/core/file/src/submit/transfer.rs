@@ -1,4 +1,4 @@
-//! Carries out the plans of transfers and syncs.
+//! Carries out the plans of transfers, and starts syncs.
 
 use super::{
     Reason, Started, Submission,
