@@ -108,7 +108,7 @@ impl CachedFiles {
     }
 
     /// Returns the user file that takes a write to this inode. Returns `None` if the write goes to
-    /// the kernel; an open in progress is then marked as passed.
+    /// the kernel; then marks an open in progress as passed.
     fn for_write(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         match self.files.lock().get(&key)? {
             Entry::Open(file) => file.upgrade(),

@@ -73,8 +73,8 @@ impl Context {
         self.io.ring().memory().address()
     }
 
-    /// Returns the status flags of the file behind `fd` for a request of this `kind`. They may be
-    /// remembered ones if the request can begin with a system call that checks the descriptor
+    /// Returns the status flags of the file behind `fd` for a request of this `kind`. The flags may
+    /// be remembered ones if the request can begin with a system call that checks the descriptor
     /// itself. `is_lone`: the submission has no other request.
     ///
     /// # Errors
@@ -91,8 +91,8 @@ impl Context {
             }
             _ => false,
         };
-        // Remembered flags may be out of date. The kernel then refuses a direct request, and by
-        // then the later requests of its batch have started.
+        // If remembered flags are out of date, the kernel may refuse a direct request after later
+        // requests of its batch have started.
         let serves = |flags: &Flags| is_lone || flags.bits() & O_DIRECT == 0;
         if may_guess && let Some(flags) = hints.status_flags(fd).filter(serves) {
             return Ok(flags);
@@ -164,7 +164,7 @@ impl Context {
     }
 
     /// Records that a request names this eventfd of the application. Returns `false` if requests
-    /// have named another one: then the kernel must signal no eventfd for this context.
+    /// have named another eventfd: then the kernel must signal no eventfd for this context.
     pub fn note_counter(&self, number: i32) -> bool {
         let is_only = self.looks.kernel_counter.note_name(number);
         if !is_only {
@@ -249,7 +249,7 @@ impl Context {
         }
         self.in_flight.add(request, obj, endless);
         // Checked after `add`: the thread that destroys the context marks it dead first, and then
-        // looks for endless requests once. So either that thread finds this request, or this one
+        // looks for endless requests once. So either that thread finds this request, or this thread
         // sees the mark.
         if endless && self.io.is_dead() && !mistake::makes(Mistake::RegisterTooLate) {
             request.cancel();
@@ -259,12 +259,12 @@ impl Context {
     /// Asks for the end of the request named `obj`, see [`EventTarget::obj`]; of several with that
     /// name, one that was not cancelled yet. Does not wait.
     ///
-    /// The request's event comes in any case, once. It has ECANCELED if the request had not begun,
-    /// or was waiting for another request, for readiness or for a page of the cache; the request
-    /// may then have transferred a part of its bytes. With `Config::answers_as_aio`, a cancelled
-    /// poll has 0 instead. A request that the device or a blocking call is carrying out ends as if
-    /// it had not been cancelled. A stream request that has transferred bytes ends with their
-    /// number.
+    /// The request's event comes in any case, once. The event has ECANCELED if the request had not
+    /// begun, or was waiting for another request, for readiness or for a page of the cache; the
+    /// request may then have transferred a part of its bytes. With `Config::answers_as_aio`, a
+    /// cancelled poll has 0 instead. A request that the device or a blocking call is carrying out
+    /// ends as if it had not been cancelled. A stream request that has transferred bytes ends with
+    /// their number.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
@@ -426,7 +426,7 @@ mod tests {
     use std::sync::Weak;
 
     /// The context is dropped on a thread of the engine: the deferred value must hold the last
-    /// reference to its queue.
+    /// reference to the context's queue.
     #[test]
     fn a_context_that_ends_in_the_engine_defers_the_drop_of_all_of_its_queue() {
         for backend in [BackendChoice::Kaio, BackendChoice::Uring] {

@@ -303,9 +303,9 @@ impl FileOperation {
         }
     }
 
-    /// Moves the request to another route if its own queue gave up or refused it. Returns `false`
-    /// if the queue did neither, or the request cannot be moved: then `result` is the request's
-    /// result.
+    /// Moves the request to another route if the own queue gave up or refused the request. Returns
+    /// `false` if the queue did neither, or the request cannot be moved: then `result` is the
+    /// request's result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };

@@ -9,8 +9,8 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// An open file in the page cache. [`UserHandle::close`] closes it; a handle that is merely dropped
-/// leaves the file counted as open.
+/// An open file in the page cache. [`UserHandle::close`] closes the handle; a handle that is merely
+/// dropped leaves the file counted as open.
 #[derive(Debug)]
 pub struct UserHandle {
     file: Arc<UserFile>,
@@ -76,8 +76,8 @@ impl UserHandle {
 }
 
 impl UserFile {
-    /// Writes the dirty data when the last handle, or the last that writes, is closed. If it was
-    /// the last open of the inode (`is_last`), drops data that could not be written.
+    /// Writes the dirty data when the last handle, or the last that writes, is closed. If the inode
+    /// has no other open (`is_last`), drops data that could not be written.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before.

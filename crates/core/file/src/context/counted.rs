@@ -16,7 +16,8 @@ use nowait_sys::{Errno, eventfd, poll, thread};
 /// A program is trusted if its events are late for at most one in so many of its looks: another
 /// thread may have had its processor.
 const LATE: u32 = 64;
-/// The same limit while the program has not reset its eventfd: it may be busy.
+/// The limit instead of [`LATE`] while the program has not reset its eventfd: the program may be
+/// busy.
 const BUSY: u32 = 4;
 const LATENESS_MAX: u32 = 4 * LATE;
 
@@ -36,8 +37,8 @@ pub(crate) struct KernelCounter {
     named: AtomicU32,
     /// `true`: the program reads the eventfd, which brings the events, before it looks at the ring.
     is_read: AtomicBool,
-    /// Grows each time the driver brings events before a read of the eventfd, or signals it once
-    /// more; shrinks with each look for events.
+    /// Grows each time the driver brings events before a read of the eventfd, or signals the
+    /// eventfd once more; shrinks with each look for events.
     lateness: AtomicU32,
 }
 

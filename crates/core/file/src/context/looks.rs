@@ -76,8 +76,8 @@ impl Context {
         self.own.queue.is_some() && leads && looks.counter.get().is_none()
     }
 
-    /// Asks the driver to check the requests in flight at its next tick; they must be visible to it
-    /// by now.
+    /// Asks the driver to check the requests in flight at its next tick; the requests must be
+    /// visible to the driver by now.
     pub(crate) fn look_after(self: &Arc<Self>) {
         self.look_after_own();
         self.watch_closely();
@@ -108,7 +108,7 @@ impl Context {
     ///
     /// With `min` = 0 and a timeout, the call waits for one event if requests are in flight that
     /// the kernel would have completed inside io_submit. Programs that give a timeout but no
-    /// minimum, such as libaio's own tests, rely on it.
+    /// minimum, such as libaio's own tests, rely on this wait.
     ///
     /// # Errors
     /// The errors of [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).

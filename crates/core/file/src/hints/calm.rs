@@ -16,8 +16,8 @@ const SLOTS: usize = 64;
 const WRITERS: usize = 64;
 /// A write is long if it takes longer than this plus the time to copy its bytes.
 const LONG_NS: u64 = 1_000_000;
-/// The same limit beside other writes to the device: their threads may hold a lock without a
-/// processor.
+/// The limit instead of [`LONG_NS`] beside other writes to the device: the threads of these may
+/// hold a lock without a processor.
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The time to copy a KiB on a slow processor.
 const COPY_NS_PER_KIB: u64 = 1_000;
@@ -35,8 +35,8 @@ pub(crate) struct Calm {
     writers: [Writer; WRITERS],
 }
 
-/// The writes of a context, on a cache line of its own. Other contexts read them only after a long
-/// write.
+/// The writes of a context, on a cache line of its own. Threads of other contexts read this record
+/// only after a long write.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Writer {

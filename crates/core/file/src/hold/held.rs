@@ -200,7 +200,7 @@ impl Holds {
 
     /// Releases the files kept for the application's `number`, which is about to be closed; with
     /// `None`, all kept files. Returns `false` if only a thread of the engine can close one of
-    /// them.
+    /// these files.
     pub(crate) fn forget(&self, number: Option<i32>) -> bool {
         let is_meant = |kept: &mut LastHeld| number.is_none_or(|number| number == kept.number);
         let kept = self.kept.lock().take_if(is_meant).map(|kept| kept.held);

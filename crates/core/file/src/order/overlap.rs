@@ -295,8 +295,8 @@ impl Orders {
         inode.in_the_way(reach, Way::Cache, |_| ControlFlow::Break(())).is_break()
     }
 
-    /// Returns `true` if a write of the engine is in flight on the inode: it may hold the kernel's
-    /// inode lock.
+    /// Returns `true` if a write of the engine is registered on the inode: such a write may hold
+    /// the kernel's inode lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
         // Checked without the lock first: the lock writes to a cache line that all contexts use.
         self.has_writes() && self.inodes.lock().get(&key).is_some_and(Inode::has_writer)

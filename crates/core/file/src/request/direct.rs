@@ -63,7 +63,8 @@ pub(crate) struct DirectRequests {
 impl DirectRequests {
     pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
         DirectRequests {
-            // Without a limit: if the queue refuses its bio, `start` removes the request again.
+            // The table has no limit: if the queue refuses a request's bio, `start` removes the
+            // request again.
             table: Mutex::new(Slab::new(usize::MAX)),
             unordered: AtomicUsize::new(0),
             submitter: Arc::default(),

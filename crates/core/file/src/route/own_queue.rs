@@ -78,7 +78,7 @@ impl Pump for OwnPump {
             return self.queue.reap(&mut self.collected.lock().completions, 0, Deadline::NOW);
         }
         // The end of a bio of the page cache, or of a request for which others wait in the order,
-        // may start the next one. So this thread reaps as soon as one bio has ended.
+        // may start the next bio or request. So this thread reaps as soon as one bio has ended.
         let engine = &self.engine;
         let starts_others = engine.user_files.cache().is_some()
             || engine.orders.has_writes()

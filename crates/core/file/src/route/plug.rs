@@ -1,5 +1,5 @@
-//! The plug: the bios and requests that a run of operations collects, handed over when it ends,
-//! like the kernel's block plug.
+//! The plug: the bios and requests that a run of operations collects, handed over when the run
+//! ends, like the kernel's block plug.
 
 use super::{Queue, Route};
 use crate::{
@@ -136,8 +136,8 @@ impl Plug {
         self.own_bios.push_back(bio);
     }
 
-    /// Runs a request. Returns `true` if its bytes were added to the last bio of the page cache;
-    /// the next request may then join that bio, too.
+    /// Runs a request. Returns `true` if the request's bytes were added to the last bio of the page
+    /// cache; the next request may then join that bio, too.
     pub fn run_joining(&mut self, request: &Arc<Request<FileOperation>>) -> bool {
         let before = self.last_of_cache();
         request.run(self, None);
@@ -364,8 +364,8 @@ impl Plug {
         // pages.
         let carries = |context: &Context| bio.op == BioOp::Read || context.own.limits().writes;
         match served {
-            // A context that is being destroyed waits until its queue is empty, so it gets no more
-            // bios.
+            // A context that is being destroyed waits until its queue is empty, so the queue gets
+            // no more bios.
             Some(context)
                 if caller
                     && carries(context)

@@ -69,8 +69,8 @@ impl<'a> Submission<'a> {
         };
         let may_block = has_holes || self.kernel_counter.is_some();
         let is_familiar = match is_write || may_block {
-            // The number may mean another open file by now. Its flags decide the order of writes,
-            // and its file decides how long a request blocks.
+            // The number may mean another open file by now. The open file's flags decide the order
+            // of writes, and the file decides how long a request blocks.
             true => {
                 engine.config().sees_closes
                     && engine.orders.is_empty()
@@ -92,7 +92,7 @@ impl<'a> Submission<'a> {
     }
 
     /// Starts a transfer whose eventfd the kernel can signal; that number need not name an eventfd.
-    /// Returns `false`, and starts nothing, if the kernel cannot signal it.
+    /// Returns `false`, and starts nothing, if the kernel cannot signal the eventfd.
     ///
     /// # Errors
     /// The errors of [`Submission::start`].

@@ -35,7 +35,7 @@ const REQUESTS: usize = 100;
 /// A run that makes more steps than this is taken to hang.
 const STEPS_MAX: usize = 200_000;
 
-/// A real file that stands for one of the device.
+/// A real file that stands for a file of the simulated device.
 struct Stand {
     buffered: File,
     direct: File,
