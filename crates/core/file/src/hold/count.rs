@@ -1,4 +1,4 @@
-//! Counted descriptors: a close waits until the last of them is closed.
+//! Counted descriptors: a close waits, for a second at most, until the last of them is closed.
 
 use core::sync::atomic::{
     AtomicU32,

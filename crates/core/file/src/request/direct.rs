@@ -2,8 +2,8 @@
 //!
 //! A direct request waits for its single bio only (OLS 2003 paper, section 4). So it has no
 //! iterations, holds no file, and has no place in an order unless a later request has to wait for
-//! it. A table keeps the data for its event. Only a request that is ended short or refused becomes
-//! an operation, which transfers the rest.
+//! it. A table keeps the data for its event. Only a request that ends short or with an error
+//! becomes an operation, which transfers the rest or reports the error.
 
 use super::{
     Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody, unordered::Unordered,

@@ -203,7 +203,8 @@ impl Plug {
     /// context whose own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
-        // The own queue is flushed first, because refused requests go to the driver.
+        // The own queue is flushed before requests are handed to the driver, because refused ones
+        // go there.
         if let Some(context) = served {
             self.flush_own(context);
         }
