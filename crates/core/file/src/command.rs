@@ -34,7 +34,7 @@ pub enum Flags {
     /// Flags that were read for an earlier request: only a hint.
     Remembered(i32),
     /// Flags of a file on a memory file system, read by the owner that keeps the file open:
-    /// decisions may rely on the flags, and on the file's being in memory.
+    /// decisions may rely on the flags. The file stays in memory.
     InMemory(i32),
 }
 

@@ -260,11 +260,11 @@ impl Context {
     /// name, one that was not cancelled yet. Does not wait.
     ///
     /// The request's event comes in any case, once. The event has ECANCELED if the request had not
-    /// begun, or was waiting for another request, for readiness or for a page of the cache; the
-    /// request may then have transferred a part of its bytes. With `Config::answers_as_aio`, a
-    /// cancelled poll has 0 instead. A request that the device or a blocking call is carrying out
-    /// ends as if it had not been cancelled. A stream request that has transferred bytes ends with
-    /// their number.
+    /// begun, or was waiting for another request, for readiness or for a page of the cache. Such a
+    /// request may have transferred a part of its bytes. With `Config::answers_as_aio`, a cancelled
+    /// poll has 0 instead. A request that the device or a blocking call is carrying out ends as if
+    /// it had not been cancelled. A stream request that has transferred bytes ends with their
+    /// number.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
@@ -363,8 +363,8 @@ impl Context {
     }
 
     /// Returns `true` if a drop-in library's program has looked for events at least 64 times, and
-    /// needs no driver to bring them: it takes them by calls, or reads the eventfd before it looks
-    /// at the ring.
+    /// needs no driver to bring them. The program takes events by calls, or reads the eventfd
+    /// before it looks at the ring.
     fn is_by_calls(&self) -> bool {
         const LOOKS: u64 = 64;
         let is_read = self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read();

@@ -19,8 +19,8 @@ const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 /// All signals that a thread may block: those that the C library does not reserve.
 pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 
-/// [`ALL_SIGNALS`] without SIGABRT and the signals that an instruction of the thread itself raises:
-/// if an instruction raises such a signal while the thread blocks it, the kernel ends the process,
+/// [`ALL_SIGNALS`] without SIGABRT and the signals that an instruction of the thread itself raises.
+/// If an instruction raises such a signal while the thread blocks it, the kernel ends the process,
 /// even if there is a handler.
 pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
     & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))

@@ -64,8 +64,8 @@ impl UserFile {
     }
 
     /// Truncates the file to `bytes`, or extends it with zeroes. Waits for the earlier reads and
-    /// writes that reach beyond the smaller of the old and the new size, and holds back later
-    /// requests there until the size has changed.
+    /// writes that reach beyond the smaller of the old and the new size. Holds back later requests
+    /// there until the size has changed.
     ///
     /// # Errors
     /// The errors of ftruncate(2); `EBADF`: the file has no writer.

@@ -33,7 +33,7 @@ impl UserFile {
     /// open for writing only until the handle is closed.
     ///
     /// If another program may have changed the file since the cache read it, the open waits for the
-    /// requests in flight, and writes and drops the file's cached pages; if a page cannot be
+    /// requests in flight. Then it writes and drops the file's cached pages; if a page cannot be
     /// written, all pages stay. Waits for the engine's writes to the file in flight that bypass the
     /// cache; may wait for the disk.
     /// # Errors

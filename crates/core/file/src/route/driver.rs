@@ -132,7 +132,7 @@ impl Driver {
     }
 
     /// Ends the use of the queue by other threads, so that the driver's thread is the last to drop
-    /// the queue: in another descriptor table, the numbers of the queue's descriptors mean other
+    /// the queue. In another descriptor table, the numbers of the queue's descriptors mean other
     /// files.
     pub(crate) fn give_up(&self, run: Run) {
         let queue = run.queue.clone();
@@ -361,8 +361,8 @@ impl Run {
     /// Starts a few of the waiting requests, in turn from different contexts, if the queue has
     /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
     /// started together become one bio with one flush. If requests have ended since the last call,
-    /// one request starts even without room in the queue: bios of the page cache do not wait and
-    /// would fill the queue.
+    /// one request starts even without room in the queue. Otherwise bios of the page cache, which
+    /// do not wait, would fill the queue.
     fn start_some(&mut self, driver: &Driver) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;

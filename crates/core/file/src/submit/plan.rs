@@ -320,7 +320,7 @@ impl Facts {
             _ if reason == Reason::Large => carry(by_threads, false),
             None => Plan::Look(Fact::Own),
             // The kernel interrupts the thread that gave a buffered read to a ring, and that thread
-            // copies the bytes; with `is_served`, that thread does not take the event.
+            // copies the bytes. With `is_served`, another thread takes the event.
             Some(Queue::Ring) if !self.load.is_served || self.load.is_alone => {
                 carry(Route::Own, false)
             }
