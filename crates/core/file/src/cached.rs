@@ -93,7 +93,7 @@ impl CachedFiles {
     }
 
     /// Counts a write to a file whose inode was not looked up, until the guard is dropped. Returns
-    /// `None` if any user file exists: the inode may be its own.
+    /// `None` if any user file exists: the inode may be that file's.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<KernelWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)
@@ -108,7 +108,7 @@ impl CachedFiles {
     }
 
     /// Returns the user file that takes a write to this inode. Returns `None` if the write goes to
-    /// the kernel; an open in progress is then marked as passed.
+    /// the kernel; then marks an open in progress as passed.
     fn for_write(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         match self.files.lock().get(&key)? {
             Entry::Open(file) => file.upgrade(),

@@ -29,12 +29,12 @@ pub enum Kind {
 /// Status flags of an open file, with the time at which they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flags {
-    /// Read for this request: decisions may rely on them.
+    /// Flags that were read for this request: decisions may rely on them.
     Read(i32),
-    /// Read for an earlier request: only a hint.
+    /// Flags that were read for an earlier request: only a hint.
     Remembered(i32),
-    /// Read when a file on a memory file system was opened, by the owner that keeps it open:
-    /// decisions may rely on them, and the file stays in memory.
+    /// Flags of a file on a memory file system, read by the owner that keeps the file open:
+    /// decisions may rely on the flags. The file stays in memory.
     InMemory(i32),
 }
 
@@ -43,7 +43,7 @@ impl Flags {
     /// the kernel checks the descriptor itself.
     ///
     /// # Errors
-    /// `EBADF`: the file is not open for them.
+    /// `EBADF`: the file is not open for such requests.
     pub fn check(self, kind: Kind) -> Result<(), Errno> {
         let (Flags::Read(flags) | Flags::InMemory(flags)) = self else { return Ok(()) };
         let mode = flags & O_ACCMODE;
@@ -128,7 +128,8 @@ impl Command {
         }
     }
 
-    /// Reads the status flags again if they were only remembered. Returns `true` if they were.
+    /// Reads the status flags again if they were only remembered. Returns `true` if it has read
+    /// them.
     pub(crate) fn refresh(&mut self) -> Result<bool, Errno> {
         let were_remembered = self.is_hinted();
         if were_remembered {
@@ -143,7 +144,7 @@ impl Command {
         self.flags.are_remembered()
     }
 
-    /// Returns `false` if it is not known whether the file is in memory.
+    /// Returns `true` if the file is known to be in memory, from its owner ([`Flags::InMemory`]).
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.flags, Flags::InMemory(_))
     }

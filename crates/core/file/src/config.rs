@@ -27,7 +27,8 @@ pub enum SubmitMode {
     /// In the submitting thread while that is short, otherwise in the engine's threads.
     #[default]
     Auto,
-    /// In the engine's threads, if it may wait for a device: submit hands the request over.
+    /// In the engine's threads, if the iteration may wait for a device: submit hands the request
+    /// over.
     Offload,
 }
 

@@ -73,8 +73,8 @@ impl Context {
         self.io.ring().memory().address()
     }
 
-    /// Returns the status flags of the file behind `fd` for a request of this `kind`. They may be
-    /// remembered ones if the request can begin with a system call that checks the descriptor
+    /// Returns the status flags of the file behind `fd` for a request of this `kind`. The flags may
+    /// be remembered ones if the request can begin with a system call that checks the descriptor
     /// itself. `is_lone`: the submission has no other request.
     ///
     /// # Errors
@@ -91,8 +91,8 @@ impl Context {
             }
             _ => false,
         };
-        // Remembered flags may be out of date. The kernel then refuses a direct request, and by
-        // then the later requests of its batch have started.
+        // If remembered flags are out of date, the kernel may refuse a direct request after later
+        // requests of its batch have started.
         let serves = |flags: &Flags| is_lone || flags.bits() & O_DIRECT == 0;
         if may_guess && let Some(flags) = hints.status_flags(fd).filter(serves) {
             return Ok(flags);
@@ -151,7 +151,7 @@ impl Context {
     }
 
     /// Returns `true` if the kernel may signal the eventfds of requests on the context's own queue:
-    /// a thread of the program then comes for the events by a call.
+    /// the program then fetches the events by calls, or reads the eventfd first.
     pub fn counts_by_kernel(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()
@@ -164,7 +164,7 @@ impl Context {
     }
 
     /// Records that a request names this eventfd of the application. Returns `false` if requests
-    /// have named another one: then the kernel must signal no eventfd for this context.
+    /// have named another eventfd: then the kernel must signal no eventfd for this context.
     pub fn note_counter(&self, number: i32) -> bool {
         let is_only = self.looks.kernel_counter.note_name(number);
         if !is_only {
@@ -233,7 +233,7 @@ impl Context {
         self.throttle.enter(&self.engine.throttle, bytes)
     }
 
-    /// Counts requests that have ended, before their events are visible.
+    /// Subtracts requests that have ended from the counts, before their events are visible.
     pub(crate) fn dismiss(&self, requests: usize, bytes: u64) {
         self.throttle.leave(&self.engine.throttle, requests, bytes);
     }
@@ -249,7 +249,7 @@ impl Context {
         }
         self.in_flight.add(request, obj, endless);
         // Checked after `add`: the thread that destroys the context marks it dead first, and then
-        // looks for endless requests once. So either that thread finds this request, or this one
+        // looks for endless requests once. So either that thread finds this request, or this thread
         // sees the mark.
         if endless && self.io.is_dead() && !mistake::makes(Mistake::RegisterTooLate) {
             request.cancel();
@@ -259,11 +259,12 @@ impl Context {
     /// Asks for the end of the request named `obj`, see [`EventTarget::obj`]; of several with that
     /// name, one that was not cancelled yet. Does not wait.
     ///
-    /// The request's event comes in any case, once. It has ECANCELED if the request had not begun,
-    /// or was waiting for another request, for readiness or for a page of the cache; the request
-    /// may then have transferred a part of its bytes. A request that the device or a blocking call
-    /// is carrying out ends as if it had not been cancelled. A stream request that has transferred
-    /// bytes ends with their number.
+    /// The request's event comes in any case, once. The event has ECANCELED if the request had not
+    /// begun, or was waiting for another request, for readiness or for a page of the cache. Such a
+    /// request may have transferred a part of its bytes. With `Config::answers_as_aio`, a cancelled
+    /// poll has 0 instead. A request that the device or a blocking call is carrying out ends as if
+    /// it had not been cancelled. A stream request that has transferred bytes ends with their
+    /// number.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
@@ -307,8 +308,8 @@ impl Context {
 
     /// Hands over late deferred requests, and reaps the own queue if no caller does. The driver
     /// calls this on its tick, with the state at the last one; `hurries`: the process waits for all
-    /// requests in flight. Returns `None` if nothing has been in flight for a while: the driver
-    /// then stops watching the context.
+    /// requests in flight. Returns `None` if for a while no request was deferred or in the own
+    /// queue: the driver then stops watching the context.
     pub(crate) fn tick(self: &Arc<Self>, before: LastTick, hurries: bool) -> Option<LastTick> {
         let is_idle = || self.own.in_flight() == 0 && self.deferred.len() == 0;
         let waits = self.looks.count();
@@ -323,14 +324,15 @@ impl Context {
         if is_idle() {
             idle_ticks = before.idle_ticks + 1;
             if self.io.poller_may_hold_back() {
-                // The waiting caller holds events back until there are more than will come.
+                // The polling thread may hold events back while it waits for more events than will
+                // come.
                 self.io.hurry_poller();
                 idle_ticks = 0;
             } else if idle_ticks > IDLE_TICKS && self.checks.watch.ends(is_idle) {
                 return None;
             }
         } else if hurries {
-            // The waiting caller may sleep until there are more events than will come.
+            // The polling thread may sleep until there are more events than will come.
             match self.io.has_poller() {
                 true => self.io.hurry_poller(),
                 false => self.io.pass_by(),
@@ -361,7 +363,8 @@ impl Context {
     }
 
     /// Returns `true` if a drop-in library's program has looked for events at least 64 times, and
-    /// takes all of them by calls or reads the eventfd before it looks at the ring.
+    /// needs no driver to bring them. The program takes events by calls, or reads the eventfd
+    /// before it looks at the ring.
     fn is_by_calls(&self) -> bool {
         const LOOKS: u64 = 64;
         let is_read = self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read();
@@ -403,8 +406,9 @@ pub(crate) struct LastTick {
 const CALM_NS: u64 = 1_000_000_000;
 const CALM_COUNTED_NS: u64 = 100_000_000;
 
-/// The driver stops watching after more than so many ticks with nothing in flight. The submitter of
-/// the next request then has to wake the driver, which may take the submitter's processor.
+/// The driver stops watching a context after more than so many ticks without a request that is
+/// deferred or in the own queue. The submitter of the next request then has to wake the driver,
+/// which may take the submitter's processor.
 const IDLE_TICKS: u32 = 20;
 
 /// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).
@@ -422,7 +426,7 @@ mod tests {
     use std::sync::Weak;
 
     /// The context is dropped on a thread of the engine: the deferred value must hold the last
-    /// reference to its queue.
+    /// reference to the context's queue.
     #[test]
     fn a_context_that_ends_in_the_engine_defers_the_drop_of_all_of_its_queue() {
         for backend in [BackendChoice::Kaio, BackendChoice::Uring] {

@@ -1,5 +1,5 @@
-//! The deferred requests of a context: accepted, but not in any queue. Each has its place in the
-//! order of its inode.
+//! The deferred requests of a context: accepted, but not in any queue. Each deferred request has
+//! its place in the order of its inode.
 //!
 //! The thread that waits for completions runs the deferred requests itself, as the kernel would
 //! have run them in io_submit(2): the oldest by a call that may block, if the thread may wait that

@@ -91,12 +91,13 @@ impl Engine {
             }
         };
         if let Err(errno) = started {
-            // The engine's threads have references to the engine, too. They must not drop the last
-            // one, because its descriptors are in the application's table.
+            // The engine's threads have references to the engine, too. These threads must not drop
+            // the last reference, because the engine has descriptors in the application's table.
             engine.shutdown();
             return Err(errno);
         }
-        // The channel's remote end is in the engine's table by now, unless both share one table.
+        // The channel's remote end is in the engine's table by now, unless the engine shares the
+        // application's.
         let is_shared = engine.holds.is_table_shared();
         engine.holds.keep_remote(if is_shared { remote } else { remote.moved_high() });
         Ok(engine)
@@ -107,7 +108,8 @@ impl Engine {
         self.failures.count.load(Relaxed)
     }
 
-    /// Runs `work`. If it panics, counts the panic, whose report names `doing`, and returns `None`.
+    /// Runs `work`. If `work` panics, counts the panic, whose report names `doing`, and returns
+    /// `None`.
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.failures.caught(doing, work)
     }

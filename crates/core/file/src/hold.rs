@@ -1,11 +1,11 @@
 //! Open files held in the engine's own descriptor table.
 //!
-//! A request that leaves the submitter holds its open file, as in the kernel: if the program then
-//! closes or reuses the number, the request neither fails nor touches another file. The file is
-//! sent to the engine's threads once, and shared by the requests in flight on it, if its inode
-//! shows which file it is. The file is closed when the last of these requests ends, before its
-//! event is visible, or later if the file is kept for the next request (`Holds::hold_and_keep`).
-//! [`nowait_sys::fdtable`] says why `dup` would not do.
+//! A request that goes to the driver or the workers holds its open file, as in the kernel. If the
+//! program then closes or reuses the number, the request neither fails nor touches another file.
+//! The file is sent to the engine's threads once, and shared by the requests in flight on it, if
+//! its inode shows which file it is. The file is closed when the last of these requests ends,
+//! before its event is visible, or later if the file is kept for the next request
+//! (`Holds::hold_and_keep`). [`nowait_sys::fdtable`] says why `dup` would not do.
 
 mod both;
 mod channel;

@@ -104,7 +104,7 @@ impl ContextThrottle {
         engine.enter(bytes).inspect_err(|_| self.own.leave(1, bytes))
     }
 
-    /// Counts requests that have ended, before their events are visible.
+    /// Subtracts requests that have ended, before their events are visible.
     pub(crate) fn leave(&self, engine: &Throttle, requests: usize, bytes: u64) {
         self.own.leave(requests, bytes);
         if self.exempt_slots == 0 {

@@ -18,8 +18,8 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The depth of each queue. It is below 256, a usual number of a disk's request tags: without a
-/// free tag the kernel makes the submitter sleep.
+/// The depth of each queue: below 256, a usual number of a disk's request tags. Without a free tag
+/// the kernel makes the submitter sleep.
 const DEPTH: u32 = 192;
 
 /// The parts of an engine.
@@ -106,7 +106,7 @@ impl Parts {
     }
 }
 
-/// An eventfd of the engine; its descriptor is valid on the calling thread.
+/// An eventfd of the engine, whose number is valid in the calling thread's descriptor table.
 pub type Counter = Arc<dyn Descriptor>;
 
 /// Makes the backends of an engine.

@@ -6,7 +6,7 @@
 //! | `Queued` | a bio for the rest is in flight, or the driver or a caller will run the request |
 //! | `Done` | all is transferred, the file has ended, an error occurred, or it was cancelled |
 //!
-//! [`FileOperation`] has the state of every request; its body makes the iterations:
+//! [`FileOperation`] has the state of a request; the operation's body makes the iterations:
 //!
 //! * `kernel`: a file with offsets, through the kernel, carried by bios
 //! * `stream`: a file without offsets, or a poll, which waits for readiness
@@ -303,9 +303,9 @@ impl FileOperation {
         }
     }
 
-    /// Moves the request to another route if its own queue gave up or refused it. Returns `false`
-    /// if the queue did neither, or the request cannot be moved: then `result` is the request's
-    /// result.
+    /// Moves the request to another route if the own queue gave up or refused the request. Returns
+    /// `false` if the queue did neither, or the request cannot be moved: then `result` is the
+    /// request's result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };

@@ -71,8 +71,8 @@ pub struct Submission<'a> {
     is_lone: bool,
     /// The eventfd that the kernel signals at the end of the request that is being started.
     kernel_counter: Option<i32>,
-    /// The file of the last direct transfer. Such transfers do not change its size, so the next one
-    /// need not call fstat(2).
+    /// The file of the last direct transfer. Such transfers do not change the file's size, so the
+    /// next transfer need not call fstat(2).
     last_file: Option<KnownFile>,
     batch: Batch<'a>,
     inline_left: usize,
@@ -217,8 +217,8 @@ impl<'a> Submission<'a> {
 
 impl Submission<'_> {
     /// Commits the direct requests of this submission that `command` must not overtake, and gives
-    /// places in the order to earlier requests that the kernel may carry out after it. `end` is the
-    /// end of the file; with `u64::MAX`, `command` is taken not to move the end.
+    /// places in the order to earlier requests that the kernel may carry out after `command`. `end`
+    /// is the end of the file; with `u64::MAX`, `command` is taken not to move the end.
     fn commit_before(&mut self, command: &Command, end: u64) {
         if self.uncommitted.precede(command, end) {
             self.commit_own();

@@ -16,7 +16,7 @@ use std::{
 
 const POLLIN: u16 = 1;
 
-/// With `NOWAIT_FULL=1`, 10,000 rounds on each backend, in both submit modes together.
+/// With `NOWAIT_FULL` set, 10,000 rounds on each backend, in both submit modes together.
 fn rounds() -> usize {
     match std::env::var_os("NOWAIT_FULL") {
         Some(_) => 5_000,

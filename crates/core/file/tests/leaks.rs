@@ -1,4 +1,4 @@
-//! Contexts leave nothing behind. `SCALE=full` makes 10,000 of them.
+//! Contexts leave nothing behind. `SCALE=full` makes 10,000 contexts.
 //!
 //! This is the only test in its file, because files and threads of other tests would be counted.
 

@@ -2,9 +2,9 @@
 //! AIO.
 //!
 //! io_uring has worker threads for each thread that entered the ring. Requests that cannot begin
-//! without waiting need them: here another thread holds the file's lock nearly all the time. When
-//! the submitting thread ends, its workers complete requests on files, and give up requests that
-//! wait for a pipe or a socket. The engine begins those again.
+//! without waiting need these worker threads: here another thread holds the file's lock nearly all
+//! the time. When the submitting thread ends, its workers complete requests on files, and give up
+//! requests that wait for a pipe or a socket. The engine begins the given-up requests again.
 
 mod common;
 
@@ -120,8 +120,8 @@ fn buffered_requests_of_a_thread_that_ends_are_done() {
     does_not_hang(|| survive(0));
 }
 
-/// No caller waits for the events. The thread of the engine that brings them knows the pipe only by
-/// a number of the application's table.
+/// No caller waits for the events. The thread of the engine that brings the events knows the pipe
+/// only by a number of the application's table.
 fn a_read_waits_beyond_its_thread() {
     const READS: u64 = 8;
     on_every_backend(|engine| {

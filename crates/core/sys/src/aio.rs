@@ -273,8 +273,8 @@ impl AioContext {
         }
     }
 
-    /// Returns the event in slot `index`; `None` if `index` is `tail`, the slot that the kernel has
-    /// not filled yet, or no slot.
+    /// Returns the event in slot `index`; `None` if `index` equals `tail`, or is not below the
+    /// number of slots.
     fn event(&self, index: u32, tail: u32) -> Option<IoEvent> {
         let header = self.header();
         // SAFETY: mapped, see `header`; the kernel has written these two in io_setup.

@@ -27,7 +27,7 @@ impl AlignedBuffer {
     /// Makes `len` bytes of zeroes.
     ///
     /// # Panics
-    /// If `len` is above `isize::MAX` less a page.
+    /// If `len`, rounded up to whole pages, exceeds `isize::MAX`.
     pub fn zeroed(len: usize) -> AlignedBuffer {
         let made = AlignedBuffer::try_zeroed(len);
         made.unwrap_or_else(|| handle_alloc_error(layout(len).expect(FITS)))
@@ -53,7 +53,8 @@ impl AlignedBuffer {
 
 const FITS: &str = "a length that fits into memory";
 
-/// Returns the layout for `len` bytes, at least one: an empty allocation has no address.
+/// Returns the layout for `len` bytes; for one byte if `len` is 0, because an empty allocation has
+/// no address.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1), PAGE_SIZE).ok()
 }

@@ -11,8 +11,8 @@
 //! its own. Chunks are never returned to the kernel. The first chunk is a static variable, so that
 //! the first allocations need no mapping.
 //!
-//! Where the kernel has none (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a
-//! [`reserve`].
+//! If the kernel provides no memory (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes
+//! memory from a [`reserve`].
 
 use crate::memory::{BY_LIBRARY, map, map_near, unmap};
 use core::{
@@ -34,13 +34,13 @@ pub struct Allocator;
 
 /// A piece's number, of 32 bits, counts the units before it in all chunks.
 const UNIT: usize = 16;
-/// The chunk's first page holds its number.
+/// A chunk's first page holds the chunk's number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
 /// The largest number of chunks: 2 GiB in all.
 const CHUNKS: usize = 1 << 14;
-/// Bytes of a run: memory that is cut into pieces of one size at once. A piece of more than 16 KiB
-/// is a run of its own.
+/// The usual bytes of a run: memory that is cut into pieces of one size at once. A run of larger
+/// pieces is longer.
 const RUN: usize = 16 << 10;
 /// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages.
 const SMALL: usize = 512;
@@ -48,8 +48,8 @@ const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
 const SIZES: usize = 44;
 
-/// The lower half is the number of the first piece (0: none), the upper half a count of changes.
-/// The list fills one cache line.
+/// The lower half is the number of the first piece (0: none), the upper half a count of changes. A
+/// list head fills one cache line.
 #[repr(align(64))]
 struct Free(AtomicU64);
 

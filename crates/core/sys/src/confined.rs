@@ -2,7 +2,7 @@
 //!
 //! A call that a container's filter refuses fails with an errno, and the engine has a fallback. The
 //! filter of a program that confines itself often kills instead. `seccomp.rs` finds out for which
-//! calls; the engine does not make them.
+//! calls a filter kills; the engine does not make these calls.
 
 use crate::Errno;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -39,8 +39,8 @@ impl Credentials {
     /// Reads the credentials of the calling thread: four system calls, about half a microsecond.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: a seccomp filter refuses one of the calls, or may kill for it and /proc
-    /// does not show the credentials.
+    /// `ENOSYS`, `EPERM`: a seccomp filter refuses capget(2) or getgroups(2), or may kill for one
+    /// of the four calls and /proc does not show the credentials.
     pub fn current() -> Result<Credentials, Errno> {
         if confined::forbids(Extra::Credentials) {
             return Credentials::shown().ok_or(Errno::PERM);
@@ -75,9 +75,9 @@ impl Credentials {
     /// thread's own.
     ///
     /// `work` runs without capabilities that the process has given up. If the process may not
-    /// change its identity any more, a thread without more capabilities than `self` runs `work`
-    /// with its own credentials. A thread that calls setuid(2) or one of its kin meanwhile waits
-    /// until `work` is over.
+    /// change its identity any more, a thread whose own credentials permit no more than `self`
+    /// keeps them for `work`. A thread that calls setuid(2) or one of its kin meanwhile waits until
+    /// `work` is over.
     /// # Errors
     /// `EPERM`: this thread may not take on `self`, and its own credentials might permit more. The
     /// errors of [`Credentials::current`].

@@ -67,7 +67,8 @@ fn copy<'a>(variables: impl Iterator<Item = &'a [u8]>, text: &mut [u8]) -> Optio
 #[derive(Clone, Copy, Debug)]
 pub struct Variables(&'static [u8]);
 
-/// Returns the variables that [`keep`] has copied; `None` if it has not.
+/// Returns the variables that [`keep`] has copied; `None` if it has not run, or if they were too
+/// long.
 pub fn kept() -> Option<Variables> {
     let len = LEN.load(Acquire);
     // SAFETY: it was written before `LEN` was set, and does not change any more.

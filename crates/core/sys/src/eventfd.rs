@@ -124,8 +124,8 @@ mod tests {
     use super::*;
     use std::{sync::mpsc, time::Duration};
 
-    /// A thread of the engine must not wait for the program's read: it has other requests to
-    /// complete.
+    /// A thread of the engine has other requests to complete, so it must not wait for the program's
+    /// read.
     #[test]
     #[cfg_attr(miri, ignore = "eventfds")]
     fn a_count_waits_for_no_read_of_a_full_eventfd() {

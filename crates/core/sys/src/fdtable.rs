@@ -28,7 +28,7 @@ pub fn is_private() -> bool {
 }
 
 /// Gives the calling thread, and the threads it will start, a descriptor table of their own. The
-/// new table holds only `keep`, and descriptors 0 to 2, which cannot be written to.
+/// new table holds `keep` and, as 0 to 2, read ends of a pipe, to which a write fails.
 ///
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
 /// filter may kill for them. The thread still shares the table, and nothing was closed.

@@ -38,8 +38,8 @@ struct Here {
     /// `true`: a signal waits until the calls end. The thread's signal mask is then set to `mask`.
     is_deferred: AtomicBool,
     mask: AtomicU64,
-    /// The mask of a wait that has its own. At the end of the call, the handlers of pending signals
-    /// that this mask does not block run.
+    /// The signal mask of a wait that has its own. At the end of the call, the handlers of pending
+    /// signals that this mask does not block run.
     wait_mask: AtomicU64,
     is_interruptible: AtomicBool,
     /// The address and the value that a signal writes, so that a sleep that has not begun returns

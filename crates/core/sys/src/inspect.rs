@@ -65,15 +65,15 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
 }
 
 /// Returns the device number of the whole disk to which `dev` belongs, and the number of requests
-/// that the disk accepts: the tags of all its hardware queues. `None`: it has no tags, as a device
-/// that is made of others; or it is no block device; or /sys cannot be read.
+/// that the disk accepts: the tags of all its hardware queues. `None`: the disk has no tags, like a
+/// device made of others; `dev` is no block device; or /sys cannot be read.
 ///
 /// Source: Documentation/ABI/stable/sysfs-block, nr_requests; block/blk-mq-sysfs.c.
 pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     const QUEUES_MAX: usize = 1024;
     let (major, minor) = (libc::major(dev), libc::minor(dev));
     if major == 0 || confined::forbids(Extra::Devices) {
-        return None; // not a device number
+        return None; // not a block device, or a filter forbids the look
     }
     let read = |name: core::fmt::Arguments<'_>| Attribute::read((major, minor), name);
     let whole = if read(format_args!("partition")).is_some() { "../" } else { "" };

@@ -240,7 +240,7 @@ pub fn holds(address: usize, value: u32) -> bool {
 /// Checks that the byte at `address`, which may be any number, can be read.
 ///
 /// # Errors
-/// `EFAULT`: it cannot.
+/// `EFAULT`: the byte cannot be read.
 pub fn check_readable(address: usize) -> Result<(), Errno> {
     is_there(compare(word_of(address), 0))
 }
@@ -249,7 +249,7 @@ pub fn check_readable(address: usize) -> Result<(), Errno> {
 /// change the byte and undoes no write of another thread.
 ///
 /// # Errors
-/// `EFAULT`: it cannot.
+/// `EFAULT`: the byte cannot be written.
 /// Source: madvise(2), MADV_POPULATE_WRITE (Linux 5.14), for pages that another thread or process
 /// provides (userfaultfd(2)): futex(2) does not wait for these.
 pub fn check_writable(address: usize) -> Result<(), Errno> {
@@ -290,8 +290,8 @@ fn word_of(address: usize) -> usize {
     address & !(align_of::<u32>() - 1)
 }
 
-/// If a seccomp filter forbids the check, the memory counts as mapped: if it is not, the program
-/// ends by SIGSEGV.
+/// If a seccomp filter forbids the check, the memory counts as mapped: if the memory is not mapped,
+/// an access ends the program by SIGSEGV.
 fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
     match looked {
         Err(Errno::FAULT) => Err(Errno::FAULT),

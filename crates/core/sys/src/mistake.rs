@@ -1,6 +1,6 @@
 //! Mistakes that the engine makes on purpose, and that simulations must find.
 //!
-//! The mistakes exist in builds with `--cfg simulated` only.
+//! Only builds with `--cfg simulated` make these mistakes.
 
 /// A mistake that an engine makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,8 @@ pub enum Mistake {
     KickNoThread,
     /// The last close of a cached file drops data that other threads have written meanwhile.
     AbandonAtClose,
-    /// A request that makes a cached file dirty keeps no reference to the file until it is clean.
+    /// A request that makes a cached file dirty keeps no reference to the file while the file is
+    /// dirty.
     KeepNothing,
     /// A thread submits requests that other threads have queued in native AIO, and the others
     /// return from their submit before these requests are submitted.

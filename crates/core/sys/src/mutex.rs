@@ -166,7 +166,8 @@ mod tests {
         unsafe { libc::_exit(0) }
     }
 
-    /// The parent's threads wait and wake while the parent forks; the child has none of them.
+    /// The parent's threads wait and wake while the parent forks; the child has none of these
+    /// threads.
     #[test]
     #[cfg_attr(miri, ignore = "forks")]
     fn a_child_waits_with_its_own_locks_whatever_its_parents_threads_were_at() {

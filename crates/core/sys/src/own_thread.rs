@@ -114,8 +114,8 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     !has_ended && !name.starts_with("iou-")
 }
 
-/// A function that runs when a thread that called [`AtThreadEnd::of_this_thread`] ends
-/// (pthread_exit, pthread_cancel), but not when the process exits. The library that contains the
+/// A function that runs when a thread that called [`AtThreadEnd::of_this_thread`] ends (return,
+/// pthread_exit, pthread_cancel), but not when the process exits. The library that contains the
 /// function must never be unmapped. Source: pthread_key_create(3).
 ///
 /// Thread-local variables of std with a destructor are no replacement: they call malloc, and glibc

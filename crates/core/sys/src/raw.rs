@@ -20,8 +20,8 @@ mod simulated {
     static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
 
     /// Makes `answer` answer the system calls that this process makes by [`syscall6`], for good.
-    /// `answer` may call the kernel by [`super::kernel6`]. Locks of [`crate::mutex`] call `pause`
-    /// before they are taken.
+    /// `answer` may call the kernel by [`super::kernel6`]. A thread that takes a lock of
+    /// [`crate::mutex`], except by `try_read`, calls `pause` first.
     pub fn answered_by(answer: Answer, pause: fn()) {
         ANSWER.get_or_init(|| (answer, pause));
     }

@@ -47,8 +47,8 @@ pub fn was_refused(forbidden: u32) {
     confined::allow(forbidden);
 }
 
-/// Returns how many filters the calling thread has; before Linux 5.9 and without /proc, 1 if it has
-/// any.
+/// Returns how many filters the calling thread has; before Linux 5.9, or without /proc, 1 if the
+/// thread has any.
 #[unsafe(link_section = ".text.startup")]
 fn filters() -> i32 {
     const GET_SECCOMP: usize = 21; // PR_GET_SECCOMP

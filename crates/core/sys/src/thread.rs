@@ -19,9 +19,9 @@ const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 /// All signals that a thread may block: those that the C library does not reserve.
 pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 
-/// [`ALL_SIGNALS`] without SIGABRT and the signals that an instruction of the thread itself raises:
-/// the kernel ends a process whose thread blocks such a signal when it raises it, even if there is
-/// a handler.
+/// [`ALL_SIGNALS`] without SIGABRT and the signals that an instruction of the thread itself raises.
+/// If an instruction raises such a signal while the thread blocks it, the kernel ends the process,
+/// even if there is a handler.
 pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
     & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
     & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT));
@@ -58,7 +58,7 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
     change_signal_mask(libc::SIG_SETMASK, mask)
 }
 
-/// Handlers of pending signals run before it returns.
+/// Handlers of pending signals run before this function returns.
 ///
 /// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this function
 /// calls the C library's, whose frame may be unwound, and callers must have nothing to drop.
@@ -113,14 +113,14 @@ pub fn thread_id() -> i32 {
 }
 
 /// Returns the kernel's id of this thread, with a system call only the first time. In a forked
-/// child the function returns the id of the thread that forked.
+/// child the function may return the id of the parent's thread that forked.
 pub fn this_thread() -> i32 {
     std::thread_local!(static THREAD: i32 = thread_id());
     THREAD.with(|id| *id)
 }
 
 /// Returns a number that no other live thread has, without a system call. A thread that begins
-/// later may get the same number.
+/// after this thread has ended may get the same number.
 pub fn mark() -> usize {
     std::thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| core::ptr::from_ref(mark).addr())
@@ -144,9 +144,9 @@ pub fn send_signal(thread_id: i32, signal: i32) {
     let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
 }
 
-/// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes;
-/// a thread may send itself any. If no more signals can be queued (RLIMIT_SIGPENDING), the signal
-/// arrives without it. Source: rt_tgsigqueueinfo(2).
+/// Queues a signal that has arrived for this thread again. `info` is the signal's `siginfo_t`, of
+/// 128 bytes; a thread may send itself any `siginfo_t`. If no more signals can be queued
+/// (RLIMIT_SIGPENDING), the signal arrives without `info`. Source: rt_tgsigqueueinfo(2).
 pub(crate) fn signal_again(signal: i32, info: *const i32) {
     let (process, thread) = (process_id(), thread_id());
     // SAFETY: the kernel reads the siginfo_t that it gave to a handler.
@@ -215,9 +215,9 @@ pub fn at_fork(child: extern "C" fn()) {
 type AtFork = Option<unsafe extern "C" fn()>;
 
 /// Like pthread_atfork(3), but the handlers belong to no library. At exit(3) the C library removes
-/// the handlers of a library. If there are more than one, and another thread that forks runs them
-/// at that moment, the process aborts ("Fatal glibc error: array index 0 not less than array length
-/// 0"; seen with glibc 2.36).
+/// the handlers of a library. If there are several handlers, and another thread that forks runs
+/// them at that moment, the process aborts ("Fatal glibc error: array index 0 not less than array
+/// length 0"; seen with glibc 2.36).
 #[cfg(target_env = "gnu")]
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     unsafe extern "C" {

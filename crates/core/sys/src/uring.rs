@@ -108,7 +108,7 @@ impl Ring {
         self.inner.params().cq_entries() as usize
     }
 
-    /// Returns the number of the descriptor; the ring still owns it.
+    /// Returns the descriptor, which the ring still owns.
     pub fn raw_fd(&self) -> i32 {
         self.inner.as_raw_fd()
     }
@@ -169,8 +169,9 @@ impl Ring {
     /// deadline.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the kernel is
-    /// short of resources; nothing was submitted. Source: io_uring_enter(2).
+    /// `EINTR`: a signal handler ran, or has to run. `ETIME`: the deadline passed.
+    /// `EBUSY`/`EAGAIN`: the kernel is short of resources; nothing was submitted. Source:
+    /// io_uring_enter(2).
     pub fn enter(&self, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
         enter(self.inner.as_raw_fd(), submit, min, deadline)
     }

@@ -35,11 +35,12 @@ impl DirtyFiles {
 }
 
 impl UserFile {
-    /// Makes the engine keep the file open if it is dirty. Called when a write has ended.
+    /// Makes the engine keep the file open if the file is dirty. Called after a write has copied
+    /// bytes into the cache, or has ended.
     pub(crate) fn keep(self: &Arc<Self>) {
         // This thread writes first and then reads `is_kept`; the thread that releases the file
-        // clears `is_kept` first and then looks for dirty data. So at least one of the two sees the
-        // other.
+        // clears `is_kept` first and then looks for dirty data. So this thread sees `false`, or the
+        // other thread sees the dirty data.
         fence(SeqCst);
         let keeps = !mistake::makes(Mistake::KeepNothing);
         if keeps && !self.is_kept.load(Relaxed) && self.is_dirty() {

@@ -46,7 +46,7 @@ impl UserFile {
         Ok(())
     }
 
-    /// Waits for all requests that were submitted before, and until the data of their writes are in
+    /// Waits for the reads and writes that were submitted before, and until the written data are in
     /// the file. Later requests wait for the end of the exclusion.
     ///
     /// # Errors
@@ -63,9 +63,9 @@ impl UserFile {
         Ok(Exclusion { engine, file, ticket, change })
     }
 
-    /// Truncates the file to `bytes`, or extends it with zeroes. Waits for the earlier requests
-    /// that reach beyond the smaller of the old and the new size, and holds back later ones until
-    /// the size has changed.
+    /// Truncates the file to `bytes`, or extends it with zeroes. Waits for the earlier reads and
+    /// writes that reach beyond the smaller of the old and the new size. Holds back later requests
+    /// there until the size has changed.
     ///
     /// # Errors
     /// The errors of ftruncate(2); `EBADF`: the file has no writer.

@@ -33,7 +33,7 @@ pub struct UserFile {
     /// `true`: reads and writes of the file's blocks bypass the kernel's page cache.
     pub(super) direct: bool,
     /// The version of the file when the cache last had none of its pages. A write by this process
-    /// does not renew it: another process may have written before.
+    /// does not renew this version: another process may have written before.
     pub(super) seen: Mutex<Version>,
     /// `true`: the open still waits for earlier writes that bypass the cache.
     pub(super) is_opening: AtomicBool,

@@ -9,8 +9,8 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// An open file in the page cache. [`UserHandle::close`] closes it; a handle that is merely dropped
-/// leaves the file counted as open.
+/// An open file in the page cache. [`UserHandle::close`] closes the handle; a handle that is merely
+/// dropped leaves the file counted as open.
 #[derive(Debug)]
 pub struct UserHandle {
     file: Arc<UserFile>,
@@ -18,7 +18,8 @@ pub struct UserHandle {
 }
 
 impl UserHandle {
-    /// Opens the file behind `fd`, as [`UserFile::open`] does; if `writes`, also for writing.
+    /// Opens the file behind `fd` through the page cache, for reading; if `writes`, also for
+    /// writing.
     ///
     /// # Errors
     /// The errors of [`UserFile::open`]. `EACCES`, `EPERM`, `EROFS`, `ETXTBSY`: the file cannot be
@@ -45,8 +46,8 @@ impl UserHandle {
     /// the file open.
     ///
     /// # Errors
-    /// The error of a write to the file, in this call or before; the data that could not be written
-    /// are lost.
+    /// The error of a write to the file, in this call or before. If this was the last handle, and
+    /// `is_last`, the data that could not be written are lost.
     pub fn close(self, engine: &Arc<Engine>, is_last: bool) -> Result<(), Errno> {
         let UserHandle { file, writes } = self;
         let was_last_writer = writes && file.end_writing();
@@ -55,8 +56,8 @@ impl UserHandle {
             return Ok(());
         }
         let closed = file.write_back_at_close(engine, was_last && is_last);
-        // The file is closed for writing even after the last handle: another may have been opened
-        // since.
+        // Closes the file for writing even after the last handle: another handle may have been
+        // opened since.
         let closes_writes = was_last_writer && file.close_writes();
         let (handles, writers) = (file.handles.clone(), file.writers.count.clone());
         let mut counts: Vec<&Arc<OpenCount>> = Vec::new();
@@ -75,8 +76,8 @@ impl UserHandle {
 }
 
 impl UserFile {
-    /// Writes the dirty data when the last handle, or the last that writes, is closed. If it was
-    /// the last open of the inode (`is_last`), drops data that could not be written.
+    /// Writes the dirty data when the last handle, or the last that writes, is closed. If the inode
+    /// has no other open (`is_last`), drops data that could not be written.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before.

@@ -1,10 +1,10 @@
 //! Writes in flight that bypass the engine's page cache, counted by inode.
 //!
-//! A page that the cache reads while such a write is in flight may hold the old bytes; the cache
-//! would keep them, or write them back over the new ones. So a write counts itself, and then looks
-//! for a mark of the inode; an open in the cache marks the inode, and then looks for counted
-//! writes. Either the write sees the mark, and goes through the cache, or the open sees the write,
-//! and waits for its end.
+//! If the cache reads a page while a write that bypasses the cache is in flight, the page may hold
+//! the old bytes. The cache would keep the old bytes, or write them back over the new ones. So a
+//! write counts itself, and then looks for a mark of the inode; an open in the cache marks the
+//! inode, and then looks for counted writes. Either the write sees the mark, and goes through the
+//! cache, or the open sees the write, and waits for its end.
 //!
 //! Counting a write does not wait; the end of a write takes a lock only if an open waits.
 

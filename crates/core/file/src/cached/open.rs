@@ -28,14 +28,14 @@ use std::{sync::Arc, task::Waker};
 
 impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's. If
-    /// `fd` can write and the file can be opened for writing, the engine keeps it open for writing
-    /// as long as the user file exists. A [`UserHandle`](super::UserHandle) keeps it open only
-    /// until the handle is closed.
+    /// `fd` can write and the file can be opened for writing, the engine keeps the file open for
+    /// writing as long as the user file exists. A [`UserHandle`](super::UserHandle) keeps the file
+    /// open for writing only until the handle is closed.
     ///
-    /// If another program may have changed the file since it was read, the open writes and drops
-    /// its cached pages, after the requests in flight on them; if a page cannot be written, all
-    /// stay. Waits for the engine's writes to the file in flight that bypass the cache; may wait
-    /// for the disk.
+    /// If another program may have changed the file since the cache read it, the open waits for the
+    /// requests in flight. Then it writes and drops the file's cached pages; if a page cannot be
+    /// written, all pages stay. Waits for the engine's writes to the file in flight that bypass the
+    /// cache; may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Errors of open(2).
     /// `EAGAIN`: too many files are on their way to the engine's threads.
@@ -45,7 +45,7 @@ impl UserFile {
             return Ok(file);
         }
         match file.pin_writing(engine, fd) {
-            // The caller may not write the file: it is open for reading only.
+            // The file cannot be opened for writing: the user file is for reading only.
             Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(file),
             Err(errno) => Err(errno),
         }
@@ -166,7 +166,7 @@ impl UserFile {
     }
 
     /// Ends `change` with the size and version that the file has now; if they cannot be read, drops
-    /// it. No page of the file is cached or being read, so no request uses an older size.
+    /// `change`. No page of the file is cached or being read, so no request uses an older size.
     pub(crate) fn take_as_it_is(&self, change: Change) {
         if let Ok(now) = self.version() {
             self.take_as(change, now);

@@ -1,7 +1,7 @@
 //! Opens in progress. One thread opens a file; other threads that open the same file wait for it.
 //!
-//! The opening thread does not hold the lock of the user files, because submitters take it and
-//! would wait for an open(2) that does not concern them. Submitters bypass the cache for a file
+//! The opening thread does not hold the lock of the user files, because submitters take this lock
+//! and would wait for an open(2) that does not concern them. Submitters bypass the cache for a file
 //! that is still being opened; a write that does so sets a flag, and the open then waits for the
 //! end of the write.
 

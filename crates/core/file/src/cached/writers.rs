@@ -92,7 +92,7 @@ impl UserFile {
     }
 
     /// Closes the descriptors that are open for writing, unless the file is pinned for writing, a
-    /// writer is counted, or data are dirty. Returns `false` if one of these keeps them open.
+    /// writer is counted, or data are dirty. Returns `false` if the descriptors stay open.
     pub(super) fn close_writes(&self) -> bool {
         let mut open = self.writers.open.lock();
         let is_pinned = self.writers.is_pinned.load(Acquire);
@@ -123,7 +123,7 @@ impl UserFile {
 pub struct Writer(Weak<UserFile>);
 
 impl Writer {
-    /// Returns `true` if it is a writer of this file.
+    /// Returns `true` if this is a writer of `file`.
     pub fn is_of(&self, file: &Arc<UserFile>) -> bool {
         core::ptr::eq(self.0.as_ptr(), Arc::as_ptr(file))
     }

@@ -2,7 +2,8 @@
 //! calm, because its callers fetch events by themselves.
 //!
 //! A check takes 15 µs of a processor, which is much for a program with a few requests a second. If
-//! the callers stop coming, their requests wait for the driver once, for at most two of its checks.
+//! the callers stop coming, their requests wait for the driver once, for at most two of the
+//! driver's checks.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_retry::watch::Watch;
@@ -18,13 +19,13 @@ pub(crate) struct Checks {
     /// The number of ticks since a request has waited for the driver. Written by the driver only.
     ticks: AtomicU32,
     /// `true`: the driver checks the context rarely, or will from its next tick on. A thread that
-    /// needs the driver clears it.
+    /// needs the driver clears this flag.
     is_on: AtomicBool,
 }
 
 impl Checks {
-    /// `is_calm`: no request has waited for the driver since the last tick. Called by the driver
-    /// only.
+    /// `is_calm`: since the last tick no request has waited for the driver, and the program needs
+    /// no driver to bring its events. Called by the driver only.
     pub(super) fn tick(&self, is_calm: bool) {
         let ticks = if is_calm { self.ticks.load(Relaxed).saturating_add(1) } else { 0 };
         if ticks <= TICKS {

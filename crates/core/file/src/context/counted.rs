@@ -16,7 +16,8 @@ use nowait_sys::{Errno, eventfd, poll, thread};
 /// A program is trusted if its events are late for at most one in so many of its looks: another
 /// thread may have had its processor.
 const LATE: u32 = 64;
-/// The same limit while the program has not reset its eventfd: it may be busy.
+/// The limit instead of [`LATE`] while the program has not reset its eventfd: the program may be
+/// busy.
 const BUSY: u32 = 4;
 const LATENESS_MAX: u32 = 4 * LATE;
 
@@ -36,8 +37,8 @@ pub(crate) struct KernelCounter {
     named: AtomicU32,
     /// `true`: the program reads the eventfd, which brings the events, before it looks at the ring.
     is_read: AtomicBool,
-    /// Grows each time the driver brings events before a read of the eventfd, or signals it once
-    /// more; shrinks with each look for events.
+    /// Grows each time the driver brings events before a read of the eventfd, or signals the
+    /// eventfd once more; shrinks with each look for events.
     lateness: AtomicU32,
 }
 
@@ -90,7 +91,7 @@ impl KernelCounter {
         self.is_read.load(Relaxed)
     }
 
-    /// Returns `true` if the engine holds an eventfd for the kernel to signal.
+    /// Returns `true` if the engine has held an eventfd that the kernel signals.
     pub(super) fn is_used(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
@@ -134,8 +135,8 @@ impl KernelCounter {
         self.add_lateness(if is_reset { LATE } else { BUSY });
     }
 
-    /// Records that the driver has brought events before the program read the eventfd. Called by
-    /// the driver only.
+    /// Records that the driver has brought events before the program read the eventfd, if the
+    /// program reads it at all. Called by the driver only.
     pub(super) fn note_late(&self) {
         if self.is_read() {
             self.add_lateness(LATE);

@@ -23,8 +23,8 @@ use std::{
 
 #[derive(Default)]
 pub(crate) struct Looks {
-    /// `true`: no caller takes the events (the program reads the ring directly), so the driver must
-    /// bring them.
+    /// `true`: no caller reaps the own queue, because the program reads the ring directly or waits
+    /// with a signal mask. So the driver must bring the events.
     engine_driven: AtomicBool,
     count: AtomicU64,
     /// Signalled whenever there are events, for a thread that polls its eventfd.
@@ -55,7 +55,8 @@ impl Looks {
 }
 
 impl Context {
-    /// Returns the descriptors of this context in the application's table.
+    /// Returns the descriptors of this context in the application's table, except the eventfd for
+    /// an event loop.
     pub fn descriptors(&self) -> Vec<i32> {
         let own = self.own.queue.as_ref().map(|own| own.descriptors()).unwrap_or_default();
         let counter = self.looks.counter.get().map(|notifier| notifier.raw());
@@ -75,8 +76,8 @@ impl Context {
         self.own.queue.is_some() && leads && looks.counter.get().is_none()
     }
 
-    /// Asks the driver to check the requests in flight at its next tick; they must be visible to it
-    /// by now.
+    /// Asks the driver to check the requests in flight at its next tick; the requests must be
+    /// visible to the driver by now.
     pub(crate) fn look_after(self: &Arc<Self>) {
         self.look_after_own();
         self.watch_closely();
@@ -107,7 +108,7 @@ impl Context {
     ///
     /// With `min` = 0 and a timeout, the call waits for one event if requests are in flight that
     /// the kernel would have completed inside io_submit. Programs that give a timeout but no
-    /// minimum, such as libaio's own tests, rely on it.
+    /// minimum, such as libaio's own tests, rely on this wait.
     ///
     /// # Errors
     /// The errors of [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
@@ -237,7 +238,7 @@ impl Context {
     pub fn sleep_outside(&self, sleep: impl FnOnce()) {
         let Some(notifier) = self.looks.loop_notifier.get() else { return sleep() };
         if self.own.has_unrun() {
-            return; // their completions have left the own queue: it is not readable for them
+            return; // completions that have left the own queue do not make it readable
         }
         self.looked_for_events();
         self.io.sleep_outside(notifier, sleep);

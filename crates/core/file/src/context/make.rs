@@ -23,7 +23,7 @@ pub(crate) enum Submitters {
     /// Threads that keep a descriptor open until its requests have ended. Another thread, of the
     /// library, takes the events.
     Served,
-    /// One thread at a time. It keeps descriptors open, and takes the events itself.
+    /// One thread at a time, which keeps descriptors open and takes the events itself.
     InTurn,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct OwnQueue {
     /// `None` for a context with a sink, or if the machine or the number of contexts does not allow
     /// a queue.
     pub(super) queue: Option<Arc<dyn BlockBackend>>,
-    /// The number of completions that were collected and not yet handled.
+    /// The number of completions that the pump's last run has left unhandled.
     pub(crate) unrun: Arc<AtomicUsize>,
     pub(crate) direct: DirectRequests,
 }
@@ -49,8 +49,8 @@ impl OwnQueue {
     }
 
     /// Returns `true` if the queue carries out a direct request before all those that are committed
-    /// later. That does not hold if a kernel thread may carry it out, or if the kernel may refuse
-    /// it after others have been committed.
+    /// later. That does not hold if a kernel thread may carry the request out, or if the kernel may
+    /// refuse the request after others have been committed.
     pub(crate) fn keeps_order(&self, command: &Command) -> bool {
         // The kernel may start the first part of a read and refuse the rest.
         let is_refused_late = command.kind == Kind::Read && command.len > BLOCK;
@@ -90,10 +90,10 @@ impl OwnQueue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Give {
-    /// Queued; the commit of the submission starts it.
+    /// The request is queued; the commit of the submission starts it.
     Queue,
-    /// Given to the kernel at once: it is the only request of its submission.
+    /// The kernel gets the request at once: no other request is in the submission.
     Now,
-    /// Given to the kernel at once; the kernel may make the thread wait, as io_submit(2) does.
+    /// The kernel gets the request at once, and may make the thread wait, as io_submit(2) does.
     Waiting,
 }

@@ -1,6 +1,6 @@
 //! Eventfds that wake threads that wait in a queue.
 //!
-//! Threads of both descriptor tables signal them, so each eventfd has a descriptor in both tables.
+//! Each eventfd has a descriptor in both descriptor tables, because threads of both signal it.
 
 use super::Engine;
 use crate::{

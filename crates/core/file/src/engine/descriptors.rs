@@ -50,7 +50,7 @@ impl Engine {
 
     /// Called before the application closes or replaces the descriptor `number`, or any (`None`).
     /// Waits at most a second for threads that use the number, and at most ten milliseconds for the
-    /// engine to close a file kept for it.
+    /// engine to close a file kept for the number.
     pub fn closing(&self, number: Option<i32>) {
         match number {
             Some(number) => self.closes().closed(number),

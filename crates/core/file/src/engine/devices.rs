@@ -8,7 +8,8 @@ use nowait_sys::{Errno, file::Stat, inspect};
 use std::sync::Arc;
 
 impl Engine {
-    /// Also records the device of a file that is not in memory, if the backend has request tags.
+    /// Also records the device of a file with offsets that is not in memory, if the backend has
+    /// request tags.
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         let found = self.known.filesystems.of(stat, fd)?;
         if !found.in_memory

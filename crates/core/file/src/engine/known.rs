@@ -99,8 +99,8 @@ impl MissedReads {
     }
 }
 
-/// Kernels without cachestat(2) (before Linux 6.5) begin no such reads. If the look fails
-/// otherwise, the kernel is assumed to begin them.
+/// Kernels without cachestat(2) (before Linux 6.5) do not begin a read whose attempt has failed. If
+/// the look fails otherwise, the kernel is assumed to begin such reads.
 fn balance_after(balance: i8, has_page: Result<bool, Errno>) -> i8 {
     match has_page {
         Ok(true) => balance + 1,

@@ -53,8 +53,8 @@ impl Queues {
         if self.are_there() { Route::Driver } else { Route::Workers }
     }
 
-    /// Returns the route of polls and streams outside a context's own queue. Native AIO does not
-    /// carry them, because each wait would take one of its few request slots.
+    /// Returns the route of polls and streams outside a context's own queue. Native AIO carries no
+    /// polls and streams, because each wait would take one of its few request slots.
     pub(crate) fn stream_route(&self) -> Route {
         if self.limits.readiness { Route::Driver } else { Route::Workers }
     }

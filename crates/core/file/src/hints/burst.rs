@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// The bytes that submit may copy in one burst.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// The longest burst of a program that need not look for events.
+/// The longest burst of a program that need not look for events, in nanoseconds.
 const BURST_NS: u64 = 5_000_000;
 
 /// The bytes that submit has copied for one context. Two threads that submit at once may together
@@ -36,7 +36,8 @@ impl Burst {
     }
 
     /// Returns the bytes left for a program that need not look for events, because it is told of
-    /// each end or ignores them. Its bursts last `BURST_NS`; `now` is the time.
+    /// each end or ignores them. Its bursts last at most `BURST_NS`; `now` is the time in
+    /// nanoseconds.
     pub(crate) fn left_at(&self, looks: u64, now: u64) -> usize {
         let is_over = self.ends.load(Relaxed) <= now;
         if is_over {

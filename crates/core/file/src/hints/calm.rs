@@ -16,8 +16,8 @@ const SLOTS: usize = 64;
 const WRITERS: usize = 64;
 /// A write is long if it takes longer than this plus the time to copy its bytes.
 const LONG_NS: u64 = 1_000_000;
-/// The same limit beside other writes to the device: their threads may hold a lock without a
-/// processor.
+/// The limit instead of [`LONG_NS`] beside other writes to the device: the threads of these may
+/// hold a lock without a processor.
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The time to copy a KiB on a slow processor.
 const COPY_NS_PER_KIB: u64 = 1_000;
@@ -35,8 +35,8 @@ pub(crate) struct Calm {
     writers: [Writer; WRITERS],
 }
 
-/// The writes of a context, on a cache line of its own. Other contexts read them only after a long
-/// write.
+/// The writes of a context, on a cache line of its own. Threads of other contexts read this record
+/// only after a long write.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Writer {
@@ -105,7 +105,8 @@ impl Pause {
         let exceeds = |long_ns| write.took_ns > long_ns + copy_ns;
         let is_long = exceeds(LONG_BESIDE_OTHERS_NS) || exceeds(LONG_NS) && !others();
         if !is_long {
-            // One doubling less when the device has been calm for as long as its last pause.
+            // One doubling less when the device has been calm for longer than its next pause would
+            // be.
             let recovers = self.doublings > 0 && now_ns > self.until_ns + length_ns;
             return match recovers {
                 true => Pause { until_ns: now_ns, doublings: self.doublings - 1, suspects },

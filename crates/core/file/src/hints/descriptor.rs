@@ -105,7 +105,8 @@ impl DescriptorHints {
         skipped >= PROBE_EVERY
     }
 
-    /// Counts one use of the flags. Returns `None` if they are not known or used up.
+    /// Counts one use of the flags. Returns `None` if the flags are not known, or were used too
+    /// often.
     pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
         let slot = &self.flags[self.slot(fd)];
         let known = slot.load(Relaxed);

@@ -18,8 +18,8 @@ pub struct FileSystem {
     pub in_memory: bool,
     /// `true`: an overwrite of allocated blocks allocates no new ones (ext2, ext3, ext4, tmpfs).
     in_place: bool,
-    /// `true`: shows the kernel's state; drivers of its files may know plain calls only (proc,
-    /// debugfs, …).
+    /// `true`: the file system shows the kernel's state; drivers of its files may know plain calls
+    /// only (proc, debugfs, …).
     pub shows_kernel: bool,
     refuses_nowait_writes: AtomicBool,
 }

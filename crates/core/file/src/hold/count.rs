@@ -1,4 +1,4 @@
-//! Counted descriptors: a close waits until the last of them is closed.
+//! Counted descriptors: a close waits, for a second at most, until the last of them is closed.
 
 use core::sync::atomic::{
     AtomicU32,
@@ -47,7 +47,7 @@ impl OpenCount {
         futex::wake(&self.news, u32::MAX);
     }
 
-    /// Returns the value for [`OpenCount::wait`]. The caller reads it before the counts.
+    /// Returns the value for [`OpenCount::wait`]. The caller reads this value before the counts.
     pub(crate) fn news(&self) -> u32 {
         self.news.load(SeqCst)
     }

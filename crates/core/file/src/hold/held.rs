@@ -140,7 +140,7 @@ impl Holds {
     }
 
     /// Holds the open file behind the application's `number`, whose current stat and status flags
-    /// are `stat` and `flags`. Makes one system call, or none if the file is held already.
+    /// are `stat` and `flags`. Makes no system call if the file is held already.
     ///
     /// # Errors
     /// `EAGAIN`: too many files are on their way to the engine. `EBADF`: the number was closed
@@ -200,7 +200,7 @@ impl Holds {
 
     /// Releases the files kept for the application's `number`, which is about to be closed; with
     /// `None`, all kept files. Returns `false` if only a thread of the engine can close one of
-    /// them.
+    /// these files.
     pub(crate) fn forget(&self, number: Option<i32>) -> bool {
         let is_meant = |kept: &mut LastHeld| number.is_none_or(|number| number == kept.number);
         let kept = self.kept.lock().take_if(is_meant).map(|kept| kept.held);

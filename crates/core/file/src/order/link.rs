@@ -1,8 +1,8 @@
 //! Links: a request that begins when another has succeeded.
 //!
 //! The later request may be submitted while the earlier one is in flight: it then holds its file
-//! and has its place in the order of its inode. Its first iteration leaves a wait entry in the
-//! link. The thread that ends the earlier request kicks that entry.
+//! and has its place in the order of its inode. The later request's first iteration leaves a wait
+//! entry in the link. The thread that ends the earlier request kicks that entry.
 
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
@@ -45,7 +45,7 @@ impl Link {
         }
     }
 
-    /// Returns `None` if the request is in flight: then its end will kick `entry`.
+    /// Returns `None` if the request is in flight: then the request's end will kick `entry`.
     pub(crate) fn look(&self, entry: impl FnOnce() -> WaitEntry) -> Option<bool> {
         match &mut *self.state.lock() {
             State::Open(waiting) => {

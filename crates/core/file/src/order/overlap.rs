@@ -61,7 +61,7 @@ impl Entry {
 }
 
 /// The sort key of a request on its inode: its access, its length, and where it begins. So a search
-/// for requests that overlap some bytes skips those that cannot.
+/// for requests that overlap some bytes skips most of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     access: Access,
@@ -86,7 +86,7 @@ struct Inode {
     /// The writes that leave a hole behind the end of the file, by their position in the order of
     /// submission.
     lengthening: BTreeMap<u64, Place>,
-    /// The lowest end of the file that a write in `lengthening` found.
+    /// The lowest end of the file that a write has found since `lengthening` was last empty.
     lowest_end: u64,
     /// The number of the last write to the whole inode. This write waits for all earlier reads and
     /// writes, so a request that waits for this write need not wait for those. So each of ten
@@ -258,7 +258,7 @@ impl Ticket {
     }
 }
 
-/// The requests on all inodes that are in flight outside submit.
+/// The registered requests on all inodes.
 #[derive(Default)]
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
@@ -295,8 +295,8 @@ impl Orders {
         inode.in_the_way(reach, Way::Cache, |_| ControlFlow::Break(())).is_break()
     }
 
-    /// Returns `true` if a write of the engine is in flight on the inode: it may hold the kernel's
-    /// inode lock.
+    /// Returns `true` if a write of the engine is registered on the inode: such a write may hold
+    /// the kernel's inode lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
         // Checked without the lock first: the lock writes to a cache line that all contexts use.
         self.has_writes() && self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
@@ -356,8 +356,8 @@ impl Orders {
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
     }
 
-    /// Removes a request from the order, and kicks the requests that waited for it last. A write to
-    /// the whole inode that still waits is removed when its turn comes.
+    /// Removes a request from the order, and kicks each request that waits for no other any more. A
+    /// write to the whole inode that still waits is removed when its turn comes.
     pub fn leave(&self, ticket: &Ticket) {
         let mut kicked = Vec::new();
         let mut inodes = self.inodes.lock();

@@ -54,7 +54,7 @@ impl Access {
 pub struct Reach {
     /// The bytes.
     pub range: Range<u64>,
-    /// The access of the request to them.
+    /// The access of the request to the bytes.
     pub access: Access,
     /// The first byte of the hole that a write leaves between the old end of the file and its own
     /// first byte; `range.start` if there is no hole. A read in the hole finds zeroes after the

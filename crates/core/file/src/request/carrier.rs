@@ -54,7 +54,7 @@ impl Carrier {
     /// Returns the number of the file for the queue, or breaks if no bio is to be queued now.
     pub(super) fn begin(&self, route: Route, it: &mut Iteration<'_, '_>) -> ControlFlow<Step, i32> {
         if it.wait.is_cancelled() {
-            return ControlFlow::Break(Step::Done(Err(Errno::CANCELED))); // no more than a part
+            return ControlFlow::Break(Step::Done(Err(Errno::CANCELED))); // a part may be done
         }
         if route == Route::Driver && it.plug.place != Place::Driver {
             it.plug.hand_to_driver(it.wait.request());

@@ -2,8 +2,8 @@
 //!
 //! A direct request waits for its single bio only (OLS 2003 paper, section 4). So it has no
 //! iterations, holds no file, and has no place in an order unless a later request has to wait for
-//! it. A table keeps the data for its event. Only a request that is ended short or refused becomes
-//! an operation, which transfers the rest.
+//! it. A table keeps the data for its event. Only a request that ends short or with an error
+//! becomes an operation, which transfers the rest or reports the error.
 
 use super::{
     Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody, unordered::Unordered,
@@ -63,7 +63,8 @@ pub(crate) struct DirectRequests {
 impl DirectRequests {
     pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
         DirectRequests {
-            // Without a limit: if the queue refuses its bio, `start` removes the request again.
+            // The table has no limit: if the queue refuses a request's bio, `start` removes the
+            // request again.
             table: Mutex::new(Slab::new(usize::MAX)),
             unordered: AtomicUsize::new(0),
             submitter: Arc::default(),
@@ -258,8 +259,8 @@ impl DirectRequest {
     }
 
     /// Makes the operation that goes on where the bio ended with `result`. Also returns the result
-    /// with which to complete the operation. A write whose credentials cannot be read ends with
-    /// that error, because the engine's threads would write with their own.
+    /// with which to complete the operation. A write whose credentials cannot be read ends, with
+    /// the bytes written so far or that error: the engine's threads would write with their own.
     pub(crate) fn into_operation(
         mut self,
         context: &Arc<Context>,

@@ -8,8 +8,8 @@
 //!
 //! The descriptor's own mode is never changed. A read ends with the bytes that are there. The
 //! exception is a device that never runs out (/dev/zero): an attempt may end short without a
-//! reason, so a worker reads the rest. A write goes on until all is written, as write(2) on a
-//! blocking descriptor does. Requests on one pipe or socket take turns in the order of submission,
+//! reason, so a worker reads the rest. A write on a blocking descriptor goes on until all is
+//! written, as write(2) does. Requests on one pipe or socket take turns in the order of submission,
 //! reads and writes separately.
 
 use super::{Body, Carrier, Iteration};
@@ -180,8 +180,8 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
 }
 
 /// Reads once, or writes as much as there is room for, without waiting; `fd` is the command's file
-/// in the calling thread's descriptor table. The caller has read the status flags, and decides
-/// whether the request then waits.
+/// in the calling thread's descriptor table. The caller decides by the status flags whether the
+/// request then waits.
 pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
     loop {
         let moved = match transfer(command, fd, rwf::NOWAIT) {

@@ -42,8 +42,9 @@ impl Unordered {
     }
 
     /// Gives places in the order to the requests that `later`, a command for `own`, must not
-    /// overtake: those in `own`, and those that this thread has submitted to other contexts. `end`
-    /// is the end of the file of `later`. Adds the contexts of such requests to `ordered`.
+    /// overtake. Searches `own`, and the other contexts whose last unordered request this thread
+    /// has added. `end` is the end of the file of `later`. Adds the contexts of such requests to
+    /// `ordered`.
     pub(crate) fn take_places_before(
         &self,
         (later, end): (&Command, u64),

@@ -51,8 +51,8 @@ pub struct Driver {
     /// `true`: requests were cancelled whose bios the driver may still have.
     has_cancelled: AtomicBool,
     knows_dirt: AtomicBool,
-    /// Taken out before the driver drops its queue, because only the driver's thread may close the
-    /// queue's descriptors.
+    /// The driver's queue. The driver takes it out of here before its end, because only the
+    /// driver's thread may close the queue's descriptors.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     /// The number, in the application's table, of the eventfd that wakes the queue's thread.
     pub(crate) counter: OnceLock<i32>,
@@ -100,7 +100,7 @@ impl Driver {
         self.tell();
     }
 
-    /// Wakes the driver if it sleeps, after news for it were made visible.
+    /// Wakes the driver if it sleeps, after news for the driver were made visible.
     pub(crate) fn tell(&self) {
         if self.inbox.news() {
             self.wake();
@@ -132,7 +132,8 @@ impl Driver {
     }
 
     /// Ends the use of the queue by other threads, so that the driver's thread is the last to drop
-    /// it: in another descriptor table, the numbers of its descriptors mean other files.
+    /// the queue. In another descriptor table, the numbers of the queue's descriptors mean other
+    /// files.
     pub(crate) fn give_up(&self, run: Run) {
         let queue = run.queue.clone();
         // The loop is dropped without the lock, because values that it owns may wake the driver.
@@ -360,8 +361,8 @@ impl Run {
     /// Starts a few of the waiting requests, in turn from different contexts, if the queue has
     /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
     /// started together become one bio with one flush. If requests have ended since the last call,
-    /// one starts even without room in the queue: bios of the page cache do not wait and would fill
-    /// it.
+    /// one request starts even without room in the queue. Otherwise bios of the page cache, which
+    /// do not wait, would fill the queue.
     fn start_some(&mut self, driver: &Driver) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;
@@ -394,10 +395,11 @@ impl Run {
                 self.next_clean = self.engine.clock().after_ns(CLEAN_NS);
             }
         } else if self.engine.clock().has_passed(self.next_clean) {
-            // Cleared before the writeback: a thread that dirties a page afterwards sets it again.
+            // Cleared before the writeback: a thread that dirties a page afterwards sets the flag
+            // again.
             driver.knows_dirt.store(false, SeqCst);
-            // Set even if no thread dirties a page again: the next writeback releases the pages
-            // written now.
+            // Set even if no thread dirties a page again: the next call of `clean` releases the
+            // files whose data are written now.
             self.next_clean = match self.engine.user_files.clean(&mut self.plug.cache_bios) {
                 true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,

@@ -27,8 +27,8 @@ pub(crate) struct OwnPump {
     /// Alive as long as a thread may wait for completions of the queue.
     context: Weak<Context>,
     collected: Mutex<Collected>,
-    /// The number of completions in `collected`; those of the page cache are handled a few at a
-    /// time.
+    /// The number of completions that the last run has left in `collected`: a run handles only a
+    /// few of the page cache's.
     unrun: Arc<AtomicUsize>,
 }
 
@@ -52,10 +52,10 @@ struct Collected {
     unfinished: Vec<Unfinished>,
 }
 
-/// The most bytes of the page cache's completions that one run handles. The run copies these bytes
-/// to the waiting requests. Between two runs the caller can submit its next requests, so that the
-/// device has work. With 64 reads of 64 KiB in flight this gave 20,000 reads a second, and 15,000
-/// without the limit.
+/// A run stops handling completions when those of the page cache have reached this many bytes. The
+/// run copies these bytes to the waiting requests. Between two runs the caller can submit its next
+/// requests, so that the device has work. With 64 reads of 64 KiB in flight this gave 20,000 reads
+/// a second, and 15,000 without the limit.
 pub(crate) const RUN_BYTES_MAX: usize = 128 << 10;
 
 /// The other costs of a request, as the number of bytes that are copied in the same time.
@@ -78,7 +78,7 @@ impl Pump for OwnPump {
             return self.queue.reap(&mut self.collected.lock().completions, 0, Deadline::NOW);
         }
         // The end of a bio of the page cache, or of a request for which others wait in the order,
-        // may start the next one. So this thread reaps as soon as one bio has ended.
+        // may start the next bio or request. So this thread reaps as soon as one bio has ended.
         let engine = &self.engine;
         let starts_others = engine.user_files.cache().is_some()
             || engine.orders.has_writes()
@@ -180,7 +180,7 @@ impl Context {
 
 /// Moves requests to other routes, because the own queue has refused them. Called on the thread
 /// that queued them, which is still in submit, so the numbers of their files still mean the same
-/// files. `credentials` are those of this thread; a write fails if they could not be read, because
+/// files. `credentials` are those of this thread; a write ends if they could not be read, because
 /// the engine's threads would write with their own.
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,

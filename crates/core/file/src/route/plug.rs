@@ -1,5 +1,5 @@
-//! The plug: the bios and requests that a run of operations collects, handed over when it ends,
-//! like the kernel's block plug.
+//! The plug: the bios and requests that a run of operations collects, handed over when the run
+//! ends, like the kernel's block plug.
 
 use super::{Queue, Route};
 use crate::{
@@ -18,7 +18,7 @@ use std::{collections::VecDeque, sync::Arc};
 /// The kind of thread that runs operations now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A thread of the application: in submit, or reaping the context's own queue.
+    /// A thread of the application; also the driver, while it reaps a context's own queue.
     Caller,
     /// The engine's driver.
     Driver,
@@ -136,8 +136,8 @@ impl Plug {
         self.own_bios.push_back(bio);
     }
 
-    /// Runs a request for the first time. Returns `true` if its bytes were added to the last bio of
-    /// the page cache; the next request may then join that bio, too.
+    /// Runs a request. Returns `true` if the request's bytes were added to the last bio of the page
+    /// cache; the next request may then join that bio, too.
     pub fn run_joining(&mut self, request: &Arc<Request<FileOperation>>) -> bool {
         let before = self.last_of_cache();
         request.run(self, None);
@@ -177,7 +177,7 @@ impl Plug {
         self.over.push(Completion { token, result });
     }
 
-    /// Hands a request to the driver, which will run it again.
+    /// Hands a request to the driver, which will run it.
     pub fn hand_to_driver(&mut self, request: Arc<Request<FileOperation>>) {
         self.handed_over.push(request);
     }
@@ -203,7 +203,8 @@ impl Plug {
     /// context whose own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
-        // The own queue is flushed first, because refused requests go to the driver.
+        // The own queue is flushed before requests are handed to the driver, because refused ones
+        // go there.
         if let Some(context) = served {
             self.flush_own(context);
         }
@@ -364,8 +365,8 @@ impl Plug {
         // pages.
         let carries = |context: &Context| bio.op == BioOp::Read || context.own.limits().writes;
         match served {
-            // A context that is being destroyed waits until its queue is empty, so it gets no more
-            // bios.
+            // A context that is being destroyed waits until its queue is empty, so the queue gets
+            // no more bios.
             Some(context)
                 if caller
                     && carries(context)

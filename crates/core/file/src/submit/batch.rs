@@ -10,9 +10,8 @@ use core::mem::take;
 use nowait_retry::Request;
 use std::sync::Arc;
 
-/// The most bytes of adjoining durable writes that a submission copies into one bio: eight writes
-/// of 64 KiB and their other costs. The limit is above that of other requests, because two bios
-/// would need two flushes.
+/// A submission copies adjoining durable writes into one bio until their costs have reached this
+/// many bytes. The limit is above that of other requests, because two bios would need two flushes.
 const JOINED_BYTES_MAX: usize = 640 << 10;
 
 #[derive(Default)]

@@ -2,10 +2,10 @@
 //! submission, as in the kernel.
 //!
 //! The engine stores the credentials with requests that may allocate blocks or change the mode bits
-//! ([`credentials_matter`]). Its threads do not remember their own credentials, because the process
-//! may change them at any time. A worker compares a request's credentials with its own when it
-//! makes the call, and takes on what differs. The driver compares them before it commits, and
-//! leaves requests with other credentials to a worker.
+//! ([`credentials_matter`]). The engine's threads do not remember their own credentials, because
+//! the process may change them at any time. A worker compares a request's credentials with its own
+//! when it makes the call, and takes on what differs. The driver compares these credentials with
+//! its own before it commits, and leaves requests with other credentials to a worker.
 //!
 //! The submitter itself commits a direct write on the own queue. If the queue refuses the write or
 //! ends it short, the write goes on with the credentials of the thread that reaps the result. That

@@ -69,8 +69,8 @@ impl<'a> Submission<'a> {
         };
         let may_block = has_holes || self.kernel_counter.is_some();
         let is_familiar = match is_write || may_block {
-            // The number may mean another open file by now. Its flags decide the order of writes,
-            // and its file decides how long a request blocks.
+            // The number may mean another open file by now. The open file's flags decide the order
+            // of writes, and the file decides how long a request blocks.
             true => {
                 engine.config().sees_closes
                     && engine.orders.is_empty()
@@ -91,8 +91,8 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts a transfer whose eventfd the kernel can signal; the eventfd's number may name another
-    /// file. Returns `false`, and starts nothing, if the kernel cannot signal it.
+    /// Starts a transfer whose eventfd the kernel can signal; that number need not name an eventfd.
+    /// Returns `false`, and starts nothing, if the kernel cannot signal the eventfd.
     ///
     /// # Errors
     /// The errors of [`Submission::start`].
@@ -153,7 +153,7 @@ impl<'a> Submission<'a> {
     }
 
     /// Gives a direct transfer to native AIO by its number alone. Returns `false`, with nothing in
-    /// flight, if the queue had no room or the kernel has refused it: then more facts are needed.
+    /// flight, if a fact is missing, the queue has no room, or the kernel refuses the transfer.
     pub(super) fn give_unseen(
         &mut self,
         command: &mut Command,

@@ -94,8 +94,8 @@ pub(crate) struct Ask {
     pub(crate) is_long: bool,
     pub(crate) has_begun: bool,
     /// `true`: the kernel can check the direct transfer by its number alone. The transfer is the
-    /// only one of its submission, and reads at most one block or ends below the file's last known
-    /// end.
+    /// only one of its submission, and reads at most one block or does not go beyond the file's
+    /// last known end.
     pub(crate) is_familiar: bool,
     /// `true`: the file system may have to allocate blocks for the direct write.
     pub(crate) finds_blocks: bool,
@@ -320,7 +320,7 @@ impl Facts {
             _ if reason == Reason::Large => carry(by_threads, false),
             None => Plan::Look(Fact::Own),
             // The kernel interrupts the thread that gave a buffered read to a ring, and that thread
-            // copies the bytes; here it would not take the event.
+            // copies the bytes. With `is_served`, another thread takes the event.
             Some(Queue::Ring) if !self.load.is_served || self.load.is_alone => {
                 carry(Route::Own, false)
             }
@@ -333,7 +333,8 @@ impl Facts {
         let is_copied = !ask.is_durable && !self.is_direct();
         let in_turn = is_copied || reason == Reason::Extend && self.extends();
         // A write into a hole is asynchronous: the kernel holds the file's lock only until blocks
-        // are allocated. In a worker's call it would hold the lock until the bytes are written.
+        // are allocated. In a worker's call the kernel would hold the lock until the bytes are
+        // written.
         let fills = self.is_direct() && reason == Reason::Extend && !self.extends();
         let enters = fills && load.driver == Queue::Aio && self.may_block_in_submit();
         let is_placed = self.is_direct() && reason != Reason::Extend && !ask.begins_later;
@@ -396,7 +397,7 @@ impl Facts {
         matches!(self.file, Some(File::Regular { extends: true, .. }))
     }
 
-    /// Returns `true` if the transfer bypasses the kernel's page cache; assumed if it is not known.
+    /// Returns `true` for a transfer of a direct file, unless the file is known to be in memory.
     fn is_direct(&self) -> bool {
         self.ask.is_direct && self.in_memory != Some(true)
     }

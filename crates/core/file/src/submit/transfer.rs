@@ -1,4 +1,4 @@
-//! Carries out the plans of transfers and syncs.
+//! Carries out the plans of transfers, and starts syncs.
 
 use super::{
     Reason, Started, Submission,
@@ -112,7 +112,7 @@ impl<'a> Submission<'a> {
 
     /// Makes only the first attempt at a read that [`Submission::start`] and
     /// [`Submission::start_on`] would make. Returns `None` if the read has to wait, or more facts
-    /// are needed: then the caller must start it.
+    /// are needed: then the caller must start the read.
     pub fn read_at_once(
         &mut self,
         opened: Option<Opened<'_>>,

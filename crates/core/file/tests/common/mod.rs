@@ -62,7 +62,6 @@ pub(crate) fn bytes(memory: *mut [u8]) -> &'static [u8] {
     unsafe { &*memory }
 }
 
-/// A command without memory is a sync.
 pub(crate) fn command(kind: Kind, file: &impl AsFd, memory: *mut [u8], offset: u64) -> Command {
     let flags = open_for(file.as_fd().as_raw_fd()).unwrap();
     command_with(flags, kind, file, memory, offset)

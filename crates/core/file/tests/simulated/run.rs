@@ -35,7 +35,7 @@ const REQUESTS: usize = 100;
 /// A run that makes more steps than this is taken to hang.
 const STEPS_MAX: usize = 200_000;
 
-/// A real file that stands for one of the device.
+/// A real file that stands for a file of the simulated device.
 struct Stand {
     buffered: File,
     direct: File,
@@ -417,7 +417,7 @@ fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     Engine::start(config, parts).unwrap()
 }
 
-/// In every third run, on average, nothing fails while the power is on.
+/// In a third of the runs or more, nothing fails while the power is on.
 fn faults(prng: &mut Prng) -> Faults {
     let at_cut = Faults { reorder: prng.chance(500_000), ..Faults::volatile_cache() };
     if prng.index(3) == 0 {

@@ -18,7 +18,7 @@ use core::sync::atomic::{
 /// The number of the reserve's first page and, in the lower bits, the count of its pages.
 static RESERVE: AtomicU64 = AtomicU64::new(0);
 const COUNT_BITS: u32 = 28;
-/// The fewest pages with which a call may begin.
+/// The fewest pages of the reserve with which a call may begin a request.
 static ENOUGH: AtomicUsize = AtomicUsize::new((512 << 10) / PAGE);
 
 fn split(reserve: u64) -> (usize, usize) {

@@ -37,7 +37,7 @@ impl OwnHandle {
         core::mem::forget(self);
     }
 
-    /// Returns `true` if it is the calling thread.
+    /// Returns `true` if this is the handle of the calling thread.
     pub fn is_this(&self) -> bool {
         // SAFETY: no memory is involved.
         self.0 == unsafe { libc::pthread_self() }
@@ -147,7 +147,7 @@ impl Drop for Turn {
     }
 }
 
-/// Returns `true` if glibc would end the process: besides the stack it allocates memory for
+/// Returns `true` if glibc would end the process: besides the stack, glibc allocates memory for
 /// thread-local data, and handles ENOMEM only. If all memory is locked (mlockall(2)) and no more
 /// may be locked, mmap returns EAGAIN, and so does calloc in a thread that never called malloc
 /// (nptl/allocatestack.c, malloc/arena.c of glibc 2.36).
