@@ -66,7 +66,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     guarded(|| calls::pgetevents(context, wanted, sigmask)) as i32
 }
 
-/// Runs when the library is loaded; `is_alone`: the process has one thread.
+/// Runs when the library is loaded; `is_alone`: the process is known to have one thread.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
@@ -200,7 +200,8 @@ pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
-/// Begins a group of calls. Handlers of the program, except of faults, wait until the group ends.
+/// Begins a group of calls. Handlers of the program, except handlers of faults, run only after the
+/// group.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_begin() {
     core::mem::forget(Inside::enter());

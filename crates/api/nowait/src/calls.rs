@@ -1,6 +1,6 @@
 //! Threads for calls that have no asynchronous form: open, close, truncate.
 //!
-//! The threads share the application's descriptor table, unlike the engine's other threads: a file
+//! The threads share the application's descriptor table, unlike the driver and the workers: a file
 //! that they open has a number of the application. The threads start when needed, and end when idle
 //! or with the engine.
 
@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 8;
 /// Most threads while calls do not return, as on a device that hangs or a FIFO without another end.
 /// Such calls must not delay calls on other files.
 const STUCK_MAX: usize = 256;
-/// Time in which no thread begins a waiting call, after which all threads count as stuck.
+/// If no thread begins a waiting call for this time, all threads count as stuck.
 const STUCK: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(5);
 

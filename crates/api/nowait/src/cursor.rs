@@ -20,8 +20,8 @@ const CHUNK: usize = 64 << 10;
 /// behind the feature of that name. These traits lend their buffers for one poll only, so a cursor
 /// copies the bytes once more than [`AsyncFile`] does: reads come from a buffer of 64 KiB, and a
 /// write returns when its bytes are copied. If the write then fails, the next read, write, seek,
-/// flush or close returns its error. A cursor that is dropped before loses the error. `flush` does
-/// not make data durable: `sync_data` of [`Cursor::file`] does.
+/// flush or close returns the error. If the cursor is dropped before that, the error is lost.
+/// `flush` does not make data durable: `sync_data` of [`Cursor::file`] does.
 ///
 /// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) requests of a cursor mostly fail,
 /// because the cursor does not align them.

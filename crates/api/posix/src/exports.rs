@@ -15,8 +15,8 @@ use nowait_engine::Kind;
 use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
-/// Blocks SIGPIPE and SIGXFSZ during a call that may write: neither signal must reach the
-/// submitting thread. In the call, `Shared::end` takes a pending signal back.
+/// Blocks all signals except those of faults during a call that may write: SIGPIPE and SIGXFSZ of
+/// the write must not reach the program. In the call, `Shared::end` takes them back.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);

@@ -186,7 +186,7 @@ impl Process {
     /// Returns the engine, which the first call starts.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left for it. `EAGAIN`: in a child of
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left. `EAGAIN`: in a child of
     /// vfork.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
@@ -464,8 +464,8 @@ pub fn names_counter(fd: i32) -> bool {
     NAMED.namer(fd) != Namer::Nobody
 }
 
-/// Read when the library is loaded: a program may clear its own environment, as nginx's workers do
-/// before their first request.
+/// Options from the environment at load: a program may clear its environment afterwards, as nginx's
+/// workers do before their first request.
 static OPTIONS: OnceLock<Options> = OnceLock::new();
 
 /// Returns the options from the environment as it was when the library was loaded.
