@@ -17,8 +17,9 @@ use std::{
 
 /// `nowait_queue`.
 pub struct Queue {
-    /// Each call on the queue, except its destruction, holds this lock to its end; no call waits for
-    /// the lock. A panic poisons the lock permanently: it is then unknown which buffers are lent.
+    /// Each call on the queue, except its destruction, holds this lock to its end; no call waits
+    /// for the lock. A panic poisons the lock permanently: it is then unknown which buffers are
+    /// lent.
     queue: Mutex<nowait::Queue<u64, BorrowedMemory>>,
     nowait: Nowait,
 }

@@ -262,7 +262,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// After a failure no seed is left.
+/// The seeds that no run has taken yet. After a panic, [`Failure`] takes all of them away.
 struct Seeds {
     next: AtomicU64,
     end: u64,

@@ -115,9 +115,9 @@ fn until_the_program_has_no_thread(process: &'static Process) -> Result<(), Errn
 
 impl Process {
     /// Returns `true` if the process must stay for a request although the program has no thread.
-    /// The end of a request of POSIX AIO may call a function of the program, so all requests of POSIX
-    /// AIO count. Requests of libaio count if they end by themselves. Also returns `true` if another
-    /// thread has locked the contexts.
+    /// The end of a request of POSIX AIO may call a function of the program, so all requests of
+    /// POSIX AIO count. Requests of libaio count if they end by themselves. Also returns `true` if
+    /// another thread has locked the contexts.
     fn has_more_to_tell(&self) -> bool {
         let Some(contexts) = self.contexts().try_read() else { return true };
         let more = |context: &nowait_engine::Context| match context.io().face() {

@@ -243,8 +243,8 @@ pub fn settle(is_interrupted: bool) {
 }
 
 /// Settles before `_exit`, and writes the report if `NOWAIT_REPORT` asks for one and none was
-/// written. A signal handler may have interrupted the holder of a lock: after settling, it writes no
-/// report, but waits at most a second while another thread writes the report.
+/// written. A signal handler, which may have interrupted the holder of a lock, writes no report: it
+/// waits at most a second while another thread writes the report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();

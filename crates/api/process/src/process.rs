@@ -186,8 +186,8 @@ impl Process {
     /// Returns the engine, which the first call starts.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left. `EAGAIN`: in a child of
-    /// vfork.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left. `EAGAIN`: in a child
+    /// of vfork.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
             // The engine's threads would end with a child of vfork, and the memory belongs to the
