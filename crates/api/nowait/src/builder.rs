@@ -66,7 +66,7 @@ impl Nowait {
         self.0.engine.cache_counts()
     }
 
-    /// Returns how many panics the engine has caught in its threads and in [`Nowait::caught`].
+    /// Returns how many panics the engine has caught, also in [`Nowait::caught`].
     #[doc(hidden)]
     pub fn failed_threads(&self) -> u64 {
         self.0.engine.failures()

@@ -491,12 +491,12 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     }
 
     /// Reads at `offset` into `buffer` the data that is available without waiting, in the page
-    /// cache or in memory. `None`: a part of the data is not available without waiting, or the read
-    /// must wait for an earlier request. A part of `buffer` may be overwritten then.
+    /// cache or in memory. `None`: the program must submit the read, for example because a part of
+    /// the data is not available without waiting. A part of `buffer` may be overwritten then.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
-    /// place in the queue. Also returns `None` if requests are prepared, in a forked child, or if
-    /// the engine counts ([`Builder::stats`](crate::Builder::stats)).
+    /// place in the queue. Also returns `None` for direct I/O, if requests are prepared, in a
+    /// forked child, or if the engine counts ([`Builder::stats`](crate::Builder::stats)).
     pub fn read_at_once(
         &mut self,
         file: &File,

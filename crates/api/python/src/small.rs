@@ -1,4 +1,4 @@
-//! Reads a small cached file by path: finds, opens, reads and closes the file inside the call.
+//! Reads a small cached file by path: finds, opens and reads the file inside the call.
 //!
 //! An open may wait if the file system asks another machine or another process. So the call opens
 //! files only on known mounts. A mount is known if a helper thread has found that its file system
