@@ -90,7 +90,8 @@ pub extern "C-unwind" fn nowait_at_exit() {
 }
 
 /// Handles a call of `syscall(2)` that makes a context, or concerns a context of the library.
-/// Returns `true` if it has handled the call; then `result` is the value or the negative errno.
+/// Returns `true` if this function has handled the call; then `result` is the value or the negative
+/// errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
     let mut answered = None;

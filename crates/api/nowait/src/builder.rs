@@ -115,8 +115,8 @@ impl Nowait {
         &self.0.engine
     }
 
-    /// Returns `true` in a forked child of the process that started the engine: its threads do not
-    /// exist here, and its requests never end here.
+    /// Returns `true` in a forked child of the process that started the engine: the engine's
+    /// threads do not exist here, and its requests never end here.
     pub(crate) fn is_the_parents(&self) -> bool {
         !self.0.process.is_here()
     }

@@ -35,7 +35,8 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
-    /// Condition on which the relief thread waits for [`STUCK`] at a time. No thread signals it.
+    /// Condition on which the relief thread waits for [`STUCK`] at a time. No thread signals the
+    /// condition.
     relief: Condvar,
 }
 
@@ -143,7 +144,7 @@ impl Shared {
     }
 
     /// The function of the relief thread. When calls wait and no thread has begun a call for
-    /// [`STUCK`], the relief thread becomes one of the threads. It ends when no call waits.
+    /// [`STUCK`], the relief thread becomes one of the threads. When no call waits, it ends.
     fn relieve(self: &Arc<Shared>) {
         let mut state = self.state.lock();
         loop {

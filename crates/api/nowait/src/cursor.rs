@@ -29,7 +29,7 @@ pub struct Cursor {
     file: AsyncFile,
     position: u64,
     state: State,
-    /// The target of a seek that `start_seek` of tokio has begun and no poll has done yet.
+    /// The target of a seek that `start_seek` of tokio has begun and no poll has completed.
     #[cfg(feature = "tokio")]
     seek: Option<SeekFrom>,
 }
@@ -165,8 +165,8 @@ impl Cursor {
             io::Error::new(io::ErrorKind::InvalidInput, what)
         };
         self.position = from.checked_add_signed(distance).ok_or_else(outside)?;
-        // Drop the bytes read ahead, which belong to the old position. This also cancels a read in
-        // flight.
+        // Drop the bytes read ahead, which belong to the old position. The drop of the old state
+        // also cancels a read in flight.
         self.state = State::Idle(self.take_buffer(), 0..0);
         Poll::Ready(Ok(self.position))
     }

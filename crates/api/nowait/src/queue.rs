@@ -97,7 +97,7 @@ pub struct Queue<T, B = Vec<u8>> {
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
-    /// Declared after `context`, so dropped after it: the context needs the engine until its drop.
+    /// Declared after `context`, so dropped after it: the drop of the context needs the engine.
     nowait: Nowait,
 }
 
@@ -417,7 +417,7 @@ impl<T, B> Queue<T, B> {
 
     /// Returns descriptors for the caller's own event loop: inside [`Queue::sleep`], one of them
     /// becomes readable when a request of this queue is over. Wait for the descriptors only inside
-    /// that call.
+    /// [`Queue::sleep`].
     ///
     /// Unlike with [`Queue::event_fd`], the waiting thread itself reaps the requests of the context
     /// queue, without a thread switch.

@@ -402,7 +402,7 @@ struct Run {
     file: File,
     pipe: (Arc<std::io::PipeReader>, std::io::PipeWriter),
     ids: Vec<RequestId>,
-    /// The result of each request by tag; `None`: it has not come back.
+    /// The result of each request by tag; `None`: the request has not come back.
     ends: Vec<Option<Result<usize, Errno>>>,
     links: Vec<(usize, usize)>,
 }

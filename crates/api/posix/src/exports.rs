@@ -16,7 +16,7 @@ use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
 /// Blocks all signals except those of faults during a call that may write: SIGPIPE and SIGXFSZ of
-/// the write must not reach the program. In the call, `Shared::end` takes them back.
+/// the write must not reach the program. In the call, `Shared::end` takes a pending one back.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);

@@ -70,7 +70,7 @@ impl<'a> Looks<'a> {
     }
 
     /// References the eventfd that `number` names now, as the kernel does, so that the program may
-    /// close the number afterwards. Returns the number of a duplicate, valid as long as this value
+    /// close the number afterwards. Returns the number of a duplicate, valid as long as `self`
     /// lives, or `number` itself if no duplicate can be made. A second call with the same number
     /// returns the same duplicate.
     ///

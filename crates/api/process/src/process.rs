@@ -567,8 +567,8 @@ mod tests {
         assert_eq!(engine.failures(), 2);
     }
 
-    /// If a program closed such a descriptor and reused its number, the library would later close
-    /// the program's file.
+    /// If a program closed a descriptor of the library and reused its number, the library would
+    /// later close the program's file.
     #[test]
     fn every_descriptor_of_the_library_is_known_until_it_is_closed() {
         const NAME: &str = "process::tests::\

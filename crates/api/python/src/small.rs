@@ -64,8 +64,8 @@ pub(crate) fn read_and_learn(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the mount of a file that was just read, with the flags for reads, if it is not known yet
-/// and qualifies.
+/// Returns the mount of a file that was just read, with the flags for reads, if the mount is not
+/// known yet and qualifies.
 fn mount_to_know(file: &File) -> Option<(u64, u32)> {
     const TMPFS: u32 = 0x0102_1994;
     const RAMFS: u32 = 0x8584_58f6;
