@@ -97,7 +97,8 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, writable, one)
     }
 
-    /// Writes `buffer` at `offset`. The number of bytes written may be below the length of `buffer`.
+    /// Writes `buffer` at `offset`. The number of bytes written may be below the length of
+    /// `buffer`.
     ///
     /// Errors of the result: as [`File::write_at`], `ECANCELED`, `ETIMEDOUT`.
     pub fn write_at<B: IoBuffer + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {

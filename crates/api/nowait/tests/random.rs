@@ -153,10 +153,9 @@ impl Run {
         self.put(offset, &bytes);
     }
 
-    /// Submits writes and reads that may overlap in one batch: each read must see the writes before
-    /// it.
-    /// A read beyond the old end may find zeroes or nothing if another request extends the file
-    /// elsewhere: the two do not overlap, so they have no order.
+    /// Submits, in one batch, writes and reads that may overlap: each read must see the writes
+    /// before it. A read beyond the old end may find zeroes or nothing if another request extends
+    /// the file elsewhere: the two do not overlap, so they have no order.
     fn batch(&mut self) {
         let (mut expected, size) = (Vec::new(), self.size());
         for tag in 0..=self.random.below(8) {
