@@ -94,26 +94,26 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
 
 // Signal handlers may call the next five functions, which take no lock and allocate no memory.
 
-/// Claims a slot for the calling thread, which will wait.
+/// Claims a slot for the calling thread, which will wait. If no slot is free, threads share one.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
 }
 
-/// Frees a slot.
+/// Gives a slot back.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_give_back(slot: u32) {
     SLEEPERS.give_back(slot);
 }
 
-/// Returns the word on which the thread in `slot` sleeps.
+/// Returns the word on which the threads in `slot` sleep.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
     SLEEPERS.word(slot)
 }
 
-/// Asks the requests to wake the thread in `slot` when one of them ends. Returns `false` if one of
-/// them has ended already, or if the list has no blocks.
+/// Asks the requests to wake the threads in `slot` when one of the requests ends. Returns `false` if
+/// one has ended already, or if the list has no blocks.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.
