@@ -430,8 +430,8 @@ impl<T, B> Queue<T, B> {
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep`, unless a request is over or its completion has left the context queue. Returns
-    /// the number of requests that are over and not popped.
+    /// Calls `sleep`, unless a request is over or its completion has left the context queue.
+    /// Returns the number of requests that are over and not popped.
     ///
     /// `sleep` may wait for anything, but must return when one of [`Queue::descriptors`] is
     /// readable.

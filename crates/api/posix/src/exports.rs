@@ -112,8 +112,8 @@ pub extern "C-unwind" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
     SLEEPERS.word(slot)
 }
 
-/// Asks the requests to wake the threads in `slot` when one of the requests ends. Returns `false` if
-/// one has ended already, or if the list has no blocks.
+/// Asks the requests to wake the threads in `slot` when one of the requests ends. Returns `false`
+/// if one has ended already, or if the list has no blocks.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.

@@ -316,8 +316,8 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Called when the calling thread has read a count from `fd`. Does not lock the table of
-    /// contexts if no context names the eventfd, or only the context that the thread used last.
+    /// Called when the calling thread has read a count from `fd`. If no context names the eventfd,
+    /// or only the context that the thread used last, mostly does not lock the table of contexts.
     pub fn counter_was_read(&self, fd: i32) {
         let only = match NAMED.namer(fd) {
             Namer::Nobody => return,
