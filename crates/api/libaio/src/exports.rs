@@ -244,7 +244,7 @@ pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()
 }
 
-/// Called before `_exit`: waits like [`nowait_settle`], then writes the report if there is none
+/// Called before `_exit`: waits like [`nowait_settle`], then writes the report if one is wanted
 /// ([`leaving::leave`]). The caller has deferred the program's signal handlers for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {
