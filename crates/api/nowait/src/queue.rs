@@ -193,8 +193,8 @@ impl<T, B> Queue<T, B> {
         self.len() == self.depth
     }
 
-    /// Returns the number of requests that [`Queue::pop`] can return now. Requests that have ended
-    /// in flight count only after a [`Queue::wait`].
+    /// Returns the number of requests that [`Queue::pop`] can return now. A request in flight that
+    /// has ended counts only after the next [`Queue::wait`].
     pub fn ready(&self) -> usize {
         self.over.len()
     }
