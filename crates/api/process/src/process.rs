@@ -69,8 +69,8 @@ const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio
      Python API, or nowait serve)";
 
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// Null until the process first uses libaio or POSIX AIO: until then, the C files pass calls such as
-/// close(2) and execve(2) on unchanged.
+/// Null until the process first uses libaio or POSIX AIO: until then, the C files pass calls such
+/// as close(2) and execve(2) on unchanged.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context is destroyed or moved, and in a forked child. A thread then forgets the
