@@ -41,7 +41,7 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Most requests in flight; 0: the default.
     pub max_requests: u64,
-    /// Most bytes that the requests in flight use; 0: no limit.
+    /// Most bytes that the requests in flight use; 0: the default.
     pub max_bytes: u64,
 }
 

@@ -40,8 +40,8 @@ impl<T, B> From<Refused<T, B>> for Failure {
 
 /// Returns the call's value, the negative error number, or `-EIO` if the call panicked.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
-    // A panic can leave a queue half-changed, but then poisons the queue's lock; it leaves nothing
-    // else half-changed.
+    // A panic can leave a queue half-changed, but then poisons the queue's lock. A panic leaves
+    // nothing else half-changed.
     errno::preserved(|| match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => {

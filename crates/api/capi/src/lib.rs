@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A queue of the C API is a queue of the Rust API, whose buffers are [`BorrowedMemory`]. People
-//! write the header by hand. A test compiles it together with the declarations that cbindgen makes
+//! write the header by hand. A test compiles the header with the declarations that cbindgen makes
 //! of this crate, and fails if the two differ.
 
 // The header states the caller's promises, for the program's author.

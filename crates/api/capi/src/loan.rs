@@ -80,7 +80,7 @@ pub unsafe extern "C" fn nowait_loan_length(loan: *const Loan) -> usize {
     unsafe { &*loan }.0.len()
 }
 
-/// Stores addresses and lengths of the pieces.
+/// Stores addresses and lengths of the first `max` pieces. Returns the number of all pieces.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_loan_pieces(
     loan: *const Loan,

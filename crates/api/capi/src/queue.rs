@@ -17,8 +17,9 @@ use std::{
 
 /// `nowait_queue`.
 pub struct Queue {
-    /// Each call holds this lock to its end; no call waits for it. A panic poisons the lock
-    /// permanently, because it is then unknown which buffers are lent.
+    /// Each call on the queue, except its destruction, holds this lock to its end; no call waits
+    /// for the lock. A panic poisons the lock permanently: it is then unknown which buffers are
+    /// lent.
     queue: Mutex<nowait::Queue<u64, BorrowedMemory>>,
     nowait: Nowait,
 }
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn nowait_submit(
 }
 
 /// Puts requests into the queue, up to the first that cannot be accepted, or up to the chain that
-/// contains it. Returns the number of requests put in; if that is 0, the failure.
+/// contains it. Returns the number of requests put in, or the failure if the first is not accepted.
 ///
 /// # Safety
 /// Files and memory are as the header requires.

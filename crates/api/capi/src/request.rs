@@ -44,7 +44,7 @@ pub struct Request {
     pub flags: u16,
     /// The descriptor of a poll or a stream.
     pub fd: i32,
-    /// The file of every other operation.
+    /// The file of an operation that does not use `fd`; otherwise null.
     pub file: *mut File,
     /// The memory, or the array of vectors.
     pub buffer: *mut c_void,
@@ -67,7 +67,7 @@ pub struct Request {
 /// `NOWAIT_LINK`.
 pub const LINK: u16 = 1;
 
-/// Memory of the caller, which lends it until a call has returned the completion of its request.
+/// Memory that the caller lends until a call has returned the completion of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedMemory(IoVec);
 
@@ -110,7 +110,7 @@ impl Request {
         self.flags & LINK != 0
     }
 
-    /// Puts the request into the queue, linked to `first` if that is given.
+    /// Puts the request into the queue. If `first` is given, the request follows `first`.
     ///
     /// # Safety
     /// File and memory are as the header requires.

@@ -78,7 +78,7 @@ fn options() -> Options {
 }
 
 fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
-    // Native AIO and threads before io_uring: the end of a ring interrupts threads that used it.
+    // io_uring comes last: the end of a ring interrupts the threads that used the ring.
     for backend in [2, 3, 1] {
         let options = Options { backend, flags: 1, ..options() };
         let mut engine = null_mut();
@@ -89,7 +89,7 @@ fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
         }
         let engine = Owned(engine);
         for cache in [USER, HOST, DIRECT] {
-            // A real disk: direct I/O on a memory file system behaves differently.
+            // /var/tmp is mostly on a disk: direct I/O on a memory file system behaves differently.
             let folder = tempfile::tempdir_in("/var/tmp").unwrap();
             claim(&engine, folder.path(), cache);
         }
@@ -654,7 +654,7 @@ fn limits_refuse_with_eagain() {
     let refused = reap(queue, 3, 1, FOREVER);
     assert_eq!(refused.len(), 1);
     assert_eq!((refused[0].user_data, refused[0].result), (3, i64::from(negative(Errno::AGAIN))));
-    // SAFETY: ours, and not used again; it cancels its polls.
+    // SAFETY: ours, and not used again. The call cancels the polls.
     unsafe { nowait_queue_destroy(queue) };
 }
 

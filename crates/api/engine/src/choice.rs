@@ -5,7 +5,7 @@ use nowait_file::{BackendChoice, Config, Engine};
 use nowait_sys::{Errno, seccomp};
 use std::sync::Arc;
 
-/// Starts an engine with the backend that `config` names, or with the best that works here.
+/// Starts an engine with the backend that `config` names, or with the best backend that works here.
 ///
 /// If a probe finds that the named backend cannot be used, starts another backend, and returns the
 /// reason in one line as the second value. If the chosen backend does not start, starts an engine

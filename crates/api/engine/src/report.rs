@@ -15,7 +15,7 @@ const MAKER: &str = concat!("nowait ", env!("CARGO_PKG_VERSION"), " library");
 /// A copy of the counters of one context, which is valid after the context is destroyed.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The interface that the context served: `libaio`, or the name of its sink.
+    /// The name of the context's sink; `libaio` if the context has no sink.
     face: &'static str,
     slots: usize,
     counters: Vec<(&'static str, u64)>,

@@ -1,6 +1,6 @@
 //! The Rust code of `libaio.so.1` and `libnowait_preload.so`, in one archive. `xtask/src/dist.rs`
-//! links both libraries from it, each with the C files that export its symbols. The linker leaves
-//! out the functions that no exported symbol needs.
+//! links both libraries from the archive, each with the C files that export its symbols. The linker
+//! leaves out the functions that no exported symbol needs.
 
 pub use nowait_libaio;
 pub use nowait_posix;

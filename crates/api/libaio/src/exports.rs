@@ -66,7 +66,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     guarded(|| calls::pgetevents(context, wanted, sigmask)) as i32
 }
 
-/// Runs when the library is loaded; `is_alone`: the process has one thread.
+/// Runs when the library is loaded; `is_alone`: the process is known to have one thread.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
@@ -90,7 +90,8 @@ pub extern "C-unwind" fn nowait_at_exit() {
 }
 
 /// Handles a call of `syscall(2)` that makes a context, or concerns a context of the library.
-/// Returns `true` if it has handled the call; then `result` is the value or the negative errno.
+/// Returns `true` if this function has handled the call; then `result` is the value or the negative
+/// errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
     let mut answered = None;
@@ -200,7 +201,8 @@ pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
-/// Begins a group of calls. Handlers of the program, except of faults, wait until the group ends.
+/// Begins a group of calls. Handlers of the program, except handlers of faults, run only after the
+/// group.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_begin() {
     core::mem::forget(Inside::enter());
@@ -242,7 +244,7 @@ pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()
 }
 
-/// Called before `_exit`: waits like [`nowait_settle`], then writes the report if there is none
+/// Called before `_exit`: waits like [`nowait_settle`], then writes the report if one is wanted
 /// ([`leaving::leave`]). The caller has deferred the program's signal handlers for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {

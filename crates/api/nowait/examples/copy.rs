@@ -9,8 +9,8 @@ use std::{ffi::OsString, process::ExitCode, time::Instant};
 const DEPTH: usize = 32;
 const CHUNK: usize = 256 << 10;
 
-/// The purpose of a request, and its tag, which its completion returns. `left` is the number of
-/// bytes by which the read before this write was short.
+/// The purpose of a request: the tag that its completion returns. `left` is the number of bytes by
+/// which the read before this write was short.
 #[derive(Clone, Copy)]
 enum Step {
     Read { offset: u64 },

@@ -53,7 +53,8 @@ impl Alignment {
     }
 }
 
-/// Reads 512 bytes at offset 512. Returns `false` also if the file is shorter.
+/// Returns `true` if a read of the 512 bytes at offset 512 succeeds: `false` also if the file ends
+/// before.
 fn reads_small(fd: i32) -> bool {
     let mut memory = AlignedBuffer::zeroed(LARGEST);
     // The address is aligned to the smallest block, but not to a larger one.

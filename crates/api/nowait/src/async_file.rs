@@ -97,7 +97,8 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, writable, one)
     }
 
-    /// Writes the whole of `buffer` at `offset`.
+    /// Writes `buffer` at `offset`. The number of bytes written may be below the length of
+    /// `buffer`.
     ///
     /// Errors of the result: as [`File::write_at`], `ECANCELED`, `ETIMEDOUT`.
     pub fn write_at<B: IoBuffer + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
@@ -223,7 +224,8 @@ impl AsyncFile {
     }
 
     /// Closes this handle as [`File::close`] does, on a helper thread. Dropping the handle also
-    /// closes it, without waiting for a write-back, and reports an error on the standard error.
+    /// closes it, and reports an error on the standard error; in the mode
+    /// [`CacheMode::User`](crate::CacheMode::User) a helper thread then writes the data back.
     ///
     /// # Errors
     /// The errors of [`File::close`].

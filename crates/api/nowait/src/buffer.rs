@@ -2,8 +2,7 @@
 
 pub use nowait_sys::aligned::AlignedBuffer;
 
-/// A value whose memory the engine may read while a queue or a future owns the value: for writes to
-/// a file.
+/// A value whose memory the engine may read while a queue or a future owns the value: for writes.
 ///
 /// # Safety
 /// [`IoBuffer::as_ptr`] and [`IoBuffer::len`] name initialized memory that stays valid, at this
@@ -22,8 +21,7 @@ pub unsafe trait IoBuffer: 'static {
     }
 }
 
-/// A value whose memory the engine may fill while a queue or a future owns the value: for reads
-/// from a file.
+/// A value whose memory the engine may fill while a queue or a future owns the value: for reads.
 ///
 /// The length limits the read: a `Vec` without elements reads nothing, whatever its capacity.
 ///

@@ -66,14 +66,14 @@ impl Nowait {
         self.0.engine.cache_counts()
     }
 
-    /// Returns how many panics the engine has caught in its threads and in [`Nowait::caught`].
+    /// Returns how many panics the engine has caught, also in [`Nowait::caught`].
     #[doc(hidden)]
     pub fn failed_threads(&self) -> u64 {
         self.0.engine.failures()
     }
 
-    /// Runs `work`. If `work` panics, counts the panic and returns `None`. The report of the first
-    /// panic names `doing`.
+    /// Runs `work`. If `work` panics, counts the panic and returns `None`. If this is the engine's
+    /// first panic, its report names `doing`.
     #[doc(hidden)]
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.0.engine.caught(doing, work)
@@ -105,8 +105,8 @@ impl Nowait {
         &self.0.timer
     }
 
-    /// Returns a report in one line of JSON, as NOWAIT_REPORT writes it: the backend and the page
-    /// cache. [`Queue::report`] adds the counters of a queue.
+    /// Returns a report in one line of JSON, as NOWAIT_REPORT writes it to a file `*.json`: the
+    /// backend and the page cache. [`Queue::report`] adds the counters of a queue.
     pub fn report(&self) -> String {
         report::as_json(Some(self.engine()), &[])
     }
@@ -115,8 +115,8 @@ impl Nowait {
         &self.0.engine
     }
 
-    /// Returns `true` in a forked child of the process that started the engine: its threads do not
-    /// exist here, and its requests never end here.
+    /// Returns `true` in a forked child of the process that started the engine: the engine's
+    /// threads do not exist here, and its requests never end here.
     pub(crate) fn is_the_parents(&self) -> bool {
         !self.0.process.is_here()
     }

@@ -1,6 +1,6 @@
 //! Threads for calls that have no asynchronous form: open, close, truncate.
 //!
-//! The threads share the application's descriptor table, unlike the engine's other threads: a file
+//! The threads share the application's descriptor table, unlike the driver and the workers: a file
 //! that they open has a number of the application. The threads start when needed, and end when idle
 //! or with the engine.
 
@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 8;
 /// Most threads while calls do not return, as on a device that hangs or a FIFO without another end.
 /// Such calls must not delay calls on other files.
 const STUCK_MAX: usize = 256;
-/// Time in which no thread begins a waiting call, after which all threads count as stuck.
+/// If no thread begins a waiting call for this time, all threads count as stuck.
 const STUCK: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,8 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
-    /// Condition on which the relief thread waits for [`STUCK`] at a time. No thread signals it.
+    /// Condition on which the relief thread waits for [`STUCK`] at a time. No thread signals the
+    /// condition.
     relief: Condvar,
 }
 
@@ -143,7 +144,7 @@ impl Shared {
     }
 
     /// The function of the relief thread. When calls wait and no thread has begun a call for
-    /// [`STUCK`], the relief thread becomes one of the threads. It ends when no call waits.
+    /// [`STUCK`], the relief thread becomes one of the threads. When no call waits, it ends.
     fn relieve(self: &Arc<Shared>) {
         let mut state = self.state.lock();
         loop {

@@ -20,8 +20,8 @@ const CHUNK: usize = 64 << 10;
 /// behind the feature of that name. These traits lend their buffers for one poll only, so a cursor
 /// copies the bytes once more than [`AsyncFile`] does: reads come from a buffer of 64 KiB, and a
 /// write returns when its bytes are copied. If the write then fails, the next read, write, seek,
-/// flush or close returns its error. A cursor that is dropped before loses the error. `flush` does
-/// not make data durable: `sync_data` of [`Cursor::file`] does.
+/// flush or close returns the error. If the cursor is dropped before that, the error is lost.
+/// `flush` does not make data durable: `sync_data` of [`Cursor::file`] does.
 ///
 /// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) requests of a cursor mostly fail,
 /// because the cursor does not align them.
@@ -29,7 +29,7 @@ pub struct Cursor {
     file: AsyncFile,
     position: u64,
     state: State,
-    /// The target of a seek that `start_seek` of tokio has begun and no poll has done yet.
+    /// The target of a seek that `start_seek` of tokio has begun and no poll has completed.
     #[cfg(feature = "tokio")]
     seek: Option<SeekFrom>,
 }
@@ -165,8 +165,8 @@ impl Cursor {
             io::Error::new(io::ErrorKind::InvalidInput, what)
         };
         self.position = from.checked_add_signed(distance).ok_or_else(outside)?;
-        // Drop the bytes read ahead, which belong to the old position. This also cancels a read in
-        // flight.
+        // Drop the bytes read ahead, which belong to the old position. The drop of the old state
+        // also cancels a read in flight.
         self.state = State::Idle(self.take_buffer(), 0..0);
         Poll::Ready(Ok(self.position))
     }

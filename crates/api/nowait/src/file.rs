@@ -28,7 +28,7 @@ use std::{
 ///
 /// A file has no position: every request names its offset. The requests of this type's methods
 /// block, and continue after a signal; several threads may make requests at the same time. The
-/// engine does not order these requests with requests in flight in a queue.
+/// engine does not order reads, writes and syncs of this type with requests in flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 
@@ -479,7 +479,7 @@ impl File {
     ///
     /// # Errors
     /// The error of writing cached data to the file, in this call or before; that data is lost.
-    /// `Ok` if other handles, or requests of a queue, keep the file open.
+    /// `Ok` if clones of this handle, or requests on it in a queue or a future, keep it open.
     pub fn close(self) -> Result<(), Error> {
         let Some(mut open) = Arc::into_inner(self.0) else { return Ok(()) };
         let closed = open.end();
@@ -507,8 +507,8 @@ impl File {
     }
 
     /// Returns the page cache's entry of the file, if this handle or another open of the same file
-    /// is in the mode `User`: that open must see the changes made here. Waits if such an open has
-    /// begun.
+    /// is in the mode `User`: that open must see the changes made here. If another open in the mode
+    /// `User` has begun, waits until it is over.
     pub(crate) fn user(&self) -> Option<Arc<UserFile>> {
         self.0.user.as_ref().map(|user| user.file().clone()).or_else(|| {
             let user = self.engine().cached(self.fd())?;
@@ -548,7 +548,7 @@ impl fmt::Debug for File {
 }
 
 impl Open {
-    /// The last open of a cached file writes back unsynced data. Later calls do nothing.
+    /// The last open of a cached file writes back unsynced data. A second call does nothing.
     fn end(&mut self) -> Result<(), Errno> {
         // A thread of the parent may have held the lock of the counts at the fork.
         if core::mem::replace(&mut self.has_ended, true) || self.nowait.is_the_parents() {

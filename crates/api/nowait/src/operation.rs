@@ -132,10 +132,10 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 
     /// Cancels the request if the request is not over when the time `after` has passed since this
-    /// call: it then ends with `ETIMEDOUT`. A request that the device is working on ends later,
-    /// with its own result.
+    /// call: the request then ends with `ETIMEDOUT`. A request that the device is working on ends
+    /// later, with its own result.
     ///
-    /// Call this method before the first poll. Later calls change nothing. If no thread can be
+    /// Call this method before the first poll; after it a call changes nothing. If no thread can be
     /// started to keep the time, the request has no time limit.
     pub fn timeout(mut self, after: Duration) -> Operation<B, O> {
         if let Stage::Made(request) = &mut self.stage {

@@ -13,8 +13,8 @@
 //! with buffer and tag, unless the program takes the request back ([`Queue::take_back`]) or drops
 //! the queue.
 //!
-//! **Memory in use is never freed.** A table of the queue holds each buffer until the queue has
-//! taken the request's event from the ring: the engine puts the event there after its last access.
+//! **Memory in use is never freed.** A table of the queue holds each buffer until the program pops
+//! the request. The engine reports a request's end only after its last access to the buffer.
 //! Dropping the queue, also by a panic, waits for the requests in flight before it frees the table.
 //! A queue that is forgotten ([`core::mem::forget`]) leaks the table with its buffers. Moving the
 //! queue moves no buffer: an [`IoBuffer`] keeps its address even if it is moved.
@@ -97,7 +97,7 @@ pub struct Queue<T, B = Vec<u8>> {
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
-    /// Declared after `context`, so dropped after it: the context needs the engine until its drop.
+    /// Declared after `context`, so dropped after it: the drop of the context needs the engine.
     nowait: Nowait,
 }
 
@@ -111,7 +111,8 @@ pub struct Completion<T, B = Vec<u8>> {
     /// The number of bytes transferred; for a poll the events that are ready; for a sync 0. A
     /// transfer may be short: on a stream, at the end of the file, before bytes that cannot be
     /// transferred, or because it is longer than 2 GiB less 4 KiB. `ECANCELED`: the request was
-    /// cancelled, or a request that it was linked to failed. `ETIMEDOUT`: its time limit passed.
+    /// cancelled, or the request before it in a link did not succeed. `ETIMEDOUT`: its time limit
+    /// passed.
     pub result: Result<usize, Error>,
 }
 
@@ -192,7 +193,8 @@ impl<T, B> Queue<T, B> {
         self.len() == self.depth
     }
 
-    /// Returns the number of requests that are over and can be popped at once.
+    /// Returns the number of requests that [`Queue::pop`] can return now. A request in flight that
+    /// has ended counts only after the next [`Queue::wait`].
     pub fn ready(&self) -> usize {
         self.over.len()
     }
@@ -234,8 +236,8 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::sync_of_range(file, offset, len, tag), |_| Segments::NONE)
     }
 
-    /// Prepares a wait until `source` is ready for one of the events of poll(2), once: [`POLL_IN`],
-    /// [`POLL_OUT`] and their like.
+    /// Prepares a wait until `source` is ready for one of `events`, a mask as in poll(2):
+    /// [`POLL_IN`], [`POLL_OUT`] and their like.
     ///
     /// The queue keeps `source` open until the request is popped; pass an `Arc` to continue to use
     /// it.
@@ -295,7 +297,7 @@ impl<T, B> Queue<T, B> {
     /// with each completion. Returns the number of requests submitted.
     ///
     /// Unlike [`Queue::submit`], this call does not make the descriptor of [`Queue::event_fd`]
-    /// readable for requests that are over.
+    /// readable for requests that the engine ends inside the submission.
     pub fn submit_and_pop(&mut self, mut each: impl FnMut(Completion<T, B>)) -> usize {
         let count = self.submit_prepared();
         while let Some(completion) = self.pop() {
@@ -415,7 +417,7 @@ impl<T, B> Queue<T, B> {
 
     /// Returns descriptors for the caller's own event loop: inside [`Queue::sleep`], one of them
     /// becomes readable when a request of this queue is over. Wait for the descriptors only inside
-    /// that call.
+    /// [`Queue::sleep`].
     ///
     /// Unlike with [`Queue::event_fd`], the waiting thread itself reaps the requests of the context
     /// queue, without a thread switch.
@@ -428,8 +430,8 @@ impl<T, B> Queue<T, B> {
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep`, unless a request is over or a completion waits in the context queue. Returns
-    /// the number of requests that are over and not popped.
+    /// Calls `sleep`, unless a request is over or its completion has left the context queue.
+    /// Returns the number of requests that are over and not popped.
     ///
     /// `sleep` may wait for anything, but must return when one of [`Queue::descriptors`] is
     /// readable.
@@ -445,7 +447,8 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Takes a request that is over out of the queue. `None`: no request is over.
+    /// Takes a request that is over out of the queue. `None`: the queue knows no such request;
+    /// [`Queue::wait`] looks for more.
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
@@ -488,12 +491,12 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     }
 
     /// Reads at `offset` into `buffer` the data that is available without waiting, in the page
-    /// cache or in memory. `None`: a part of the data is not available without waiting, or the read
-    /// must wait for an earlier request. A part of `buffer` may be overwritten then.
+    /// cache or in memory. `None`: the program must submit the read, for example because a part of
+    /// the data is not available without waiting. A part of `buffer` may be overwritten then.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
-    /// place in the queue. Also returns `None` if requests are prepared, in a forked child, or if
-    /// the engine counts ([`Builder::stats`](crate::Builder::stats)).
+    /// place in the queue. Also returns `None` for direct I/O, if requests are prepared, in a
+    /// forked child, or if the engine counts ([`Builder::stats`](crate::Builder::stats)).
     pub fn read_at_once(
         &mut self,
         file: &File,

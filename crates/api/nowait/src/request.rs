@@ -212,7 +212,7 @@ impl<T, B> Request<T, B> {
         self.whole().is_some() && !matches!(self.file, OpenHandle::File(_))
     }
 
-    /// Returns the buffers, and releases the file without blocking.
+    /// Returns the buffers, and drops the file's handle as [`File::release`] does.
     pub(crate) fn into_buffers(self) -> Buffers<B> {
         if let OpenHandle::File(file) = self.file {
             file.release();

@@ -45,7 +45,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Makes a stream of a pipe, a socket, a terminal, an eventfd.
+    /// Makes a stream of a pipe, a socket, a terminal or an eventfd.
     pub fn new(nowait: &Nowait, source: impl AsFd + Send + Sync + 'static) -> Stream {
         Stream { source: Arc::new(source), nowait: nowait.clone() }
     }
@@ -84,7 +84,7 @@ impl Stream {
         Operation::new(&self.nowait, request, readable, many)
     }
 
-    /// Waits until the source is ready for one of the events of poll(2), once:
+    /// Waits until the source is ready for one of `events`, a mask as in poll(2):
     /// [`POLL_IN`](crate::POLL_IN), [`POLL_OUT`](crate::POLL_OUT) and their like.
     ///
     /// Errors of the result: `EBADF`: opened by O_PATH. `ECANCELED`, `ETIMEDOUT`.

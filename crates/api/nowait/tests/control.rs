@@ -323,8 +323,8 @@ fn what_a_submission_gives_back_does_not_make_the_descriptor_readable() {
                 assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
                 assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
             } else {
-                // The end of a request that was in flight before the call is reported like any
-                // other.
+                // A request that the submission left in flight makes the descriptor readable when
+                // the request ends.
                 assert!(is_readable(&mut queue, true));
                 queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
                 while is_readable(&mut queue, false) {
@@ -402,7 +402,7 @@ struct Run {
     file: File,
     pipe: (Arc<std::io::PipeReader>, std::io::PipeWriter),
     ids: Vec<RequestId>,
-    /// The result of each request by tag; `None`: it has not come back.
+    /// The result of each request by tag; `None`: the request has not come back.
     ends: Vec<Option<Result<usize, Errno>>>,
     links: Vec<(usize, usize)>,
 }

@@ -66,7 +66,7 @@ fn a_full_queue_gives_the_request_back_and_never_waits() {
         assert_eq!((refused.error.errno(), refused.tag), (Errno::AGAIN, 2));
         assert_eq!(refused.buffers.one().unwrap()[..], [9; BLOCK]);
         queue.submit();
-        // A wait does not wait for more requests than are in the queue.
+        // A wait does not wait for more requests than are in flight.
         assert_eq!(queue.wait(99, None).unwrap(), 2);
         // A request that is over keeps its place until it is popped.
         assert_eq!(queue.sync_all(&file, 3).unwrap_err().error.errno(), Errno::AGAIN);

@@ -1,7 +1,7 @@
 //! Random operations on one file through several opens, against a vector, on every backend.
 //!
 //! A seed decides all operations, but not when requests complete or dirty pages are written back.
-//! `NOWAIT_SEED=17` runs this seed alone; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds
+//! `NOWAIT_SEED=17` runs seed 17 alone; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds
 //! and of steps. Seeds run in parallel, each on its own engine and file: a run waits for the disk
 //! most of the time, and the runs share nothing else.
 
@@ -19,8 +19,8 @@ const CACHE_BYTES: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
 const LEN_MAX: u64 = 300_000;
 const SIDE_BY_SIDE: usize = 16;
-/// Writes take their bytes from a table with this period. It divides no block length, so bytes at a
-/// wrong offset differ.
+/// Writes take their bytes from a table with this period. The period divides no block length, so
+/// bytes at a wrong offset differ.
 const PERIOD: u64 = 251;
 
 /// xorshift64* (Vigna 2016).
@@ -153,9 +153,9 @@ impl Run {
         self.put(offset, &bytes);
     }
 
-    /// Submits writes and reads that may overlap together: each read must see the writes before it.
-    /// A read beyond the old end may find zeroes or nothing if another request extends the file
-    /// elsewhere: the two do not overlap, so they have no order.
+    /// Submits, in one batch, writes and reads that may overlap: each read must see the writes
+    /// before it. A read beyond the old end may find zeroes or nothing if another request extends
+    /// the file elsewhere: the two do not overlap, so they have no order.
     fn batch(&mut self) {
         let (mut expected, size) = (Vec::new(), self.size());
         for tag in 0..=self.random.below(8) {
@@ -243,8 +243,8 @@ impl Run {
         self.look("a durable write");
     }
 
-    /// The close of all handles writes back; the next open must find changes that others made
-    /// meanwhile.
+    /// The last close writes back; the next open must find the content that the standard library
+    /// has written meanwhile.
     fn reopen(&mut self) {
         let elsewhere = self.path.with_file_name("elsewhere");
         self.cached = open(&self.nowait, &elsewhere, CacheMode::User, false);
@@ -262,7 +262,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// After a failure no seed is left.
+/// The seeds that no run has taken yet. After a panic, [`Failure`] takes all of them away.
 struct Seeds {
     next: AtomicU64,
     end: u64,

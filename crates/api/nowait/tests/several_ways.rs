@@ -71,8 +71,8 @@ fn an_open_that_truncates_cuts_off_what_was_not_written_back() {
     });
 }
 
-/// After the drop of an `AsyncFile`, a helper thread writes its data back. It may begin after
-/// another open has emptied the file.
+/// After the drop of an `AsyncFile`, a helper thread writes its data back. The helper thread may
+/// begin after another open has emptied the file.
 #[test]
 fn a_dropped_async_file_writes_nothing_into_one_that_was_emptied() {
     on_every_engine(|nowait| {

@@ -38,7 +38,7 @@ fn each_engine(claim: impl Fn(&Nowait)) {
 struct Device {
     point: PathBuf,
     under: Option<String>,
-    /// The mount that holds the image of the loop device; it is unmounted after this one.
+    /// The mount that holds the image of the loop device. `drop` unmounts the loop device first.
     outer: Option<Box<Device>>,
     folders: Vec<tempfile::TempDir>,
 }

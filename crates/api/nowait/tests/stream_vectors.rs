@@ -24,7 +24,7 @@ fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
         let (reader, writer) = std::io::pipe().unwrap();
         claim(nowait, Stream::new(nowait, reader), Stream::new(nowait, writer));
         if cfg!(miri) {
-            return; // it sends no messages
+            return; // Miri sends no messages
         }
         let (one, other) = UnixStream::pair().unwrap();
         claim(nowait, Stream::new(nowait, one), Stream::new(nowait, other));

@@ -137,7 +137,7 @@ impl Block {
         self.outcome().is_in_flight()
     }
 
-    /// Asks the request to wake the thread in `slot` when the request ends. Returns `false` if the
+    /// Asks the request to wake the threads in `slot` when the request ends. Returns `false` if the
     /// request has ended already.
     pub fn arm(self, slot: u32) -> bool {
         self.outcome().arm(slot)

@@ -15,8 +15,8 @@ use nowait_engine::Kind;
 use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
-/// Blocks SIGPIPE and SIGXFSZ during a call that may write: neither signal must reach the
-/// submitting thread. In the call, `Shared::end` takes a pending signal back.
+/// Blocks all signals except those of faults during a call that may write: SIGPIPE and SIGXFSZ of
+/// the write must not reach the program. In the call, `Shared::end` takes a pending one back.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
@@ -94,26 +94,26 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
 
 // Signal handlers may call the next five functions, which take no lock and allocate no memory.
 
-/// Claims a slot for the calling thread, which will wait.
+/// Claims a slot for the calling thread, which will wait. If no slot is free, threads share one.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
 }
 
-/// Frees a slot.
+/// Gives a slot back.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_give_back(slot: u32) {
     SLEEPERS.give_back(slot);
 }
 
-/// Returns the word on which the thread in `slot` sleeps.
+/// Returns the word on which the threads in `slot` sleep.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
     SLEEPERS.word(slot)
 }
 
-/// Asks the requests to wake the thread in `slot` when one of them ends. Returns `false` if one of
-/// them has ended already, or if the list has no blocks.
+/// Asks the requests to wake the threads in `slot` when one of the requests ends. Returns `false`
+/// if one has ended already, or if the list has no blocks.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.

@@ -25,8 +25,9 @@ pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
 /// sends `notice`, if there is one. This function does not wait for the requests.
 ///
 /// # Errors
-/// `EAGAIN`: some requests were not queued; their blocks have this error. `EIO`: some requests
-/// could not begin for another reason. `EINVAL`: too many requests; no block was changed.
+/// `EAGAIN`: some requests were not queued; their blocks have this error. `EIO`: some blocks name a
+/// wrong opcode or priority, and now have the error `EINVAL`. `EINVAL`: too many requests; no block
+/// was changed.
 pub fn start_all(blocks: &[Block], notice: Option<&SigEvent>) -> Result<(), Errno> {
     if blocks.len() > REQUESTS_MAX {
         return Err(Errno::INVAL);

@@ -96,7 +96,7 @@ impl Ending {
     /// Returns the value from which [`Ending::word`] made `word`.
     ///
     /// # Safety
-    /// [`Ending::word`] made `word`, and this is called once for it.
+    /// [`Ending::word`] made `word`, and the caller passes `word` only once.
     pub unsafe fn from_word(word: u64) -> Option<Box<Ending>> {
         // SAFETY: promised above.
         (word != 0).then(|| unsafe { Box::from_raw(word as *mut Ending) })

@@ -3,7 +3,7 @@
 //! C code in posix.c makes these threads, on threads of the application: a new thread shares its
 //! maker's descriptor table, and the engine's threads have another table. A function may block for
 //! ever or end its thread. So the last thread that stands by makes another thread before it makes a
-//! call. A function with thread attributes gets a thread of its own.
+//! call. A function with thread attributes gets a thread of its own, if that thread can be made.
 
 use crate::notice::Call;
 use core::time::Duration;

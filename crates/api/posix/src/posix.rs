@@ -64,7 +64,7 @@ struct Table {
 
 struct InFlight {
     fd: i32,
-    /// Number of requests that have begun before it.
+    /// Number of requests that have begun before this one.
     number: u64,
     /// Set by a caller of aio_cancel that waits for the result of the request.
     watch: Option<Arc<Watch>>,

@@ -35,7 +35,8 @@ pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
     outcome
 }
 
-/// Makes data durable; with `data_only` without metadata that reading the data does not need.
+/// Starts a sync of data and metadata; with `data_only` only of data, and of the metadata needed to
+/// read them.
 ///
 /// # Errors
 /// `EBADF`: not open. The errors of [`start`].

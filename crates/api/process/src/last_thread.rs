@@ -1,6 +1,6 @@
 //! Ends the process when the program's last thread has ended.
 //!
-//! The C library ends a process when its last thread ends (pthread_exit(3)), but it counts the
+//! The C library ends a process when its last thread ends (pthread_exit(3)), but also counts the
 //! engine's threads, so the process would never end. Therefore, if an engine exists, a thread of
 //! the library watches the process after the main thread has ended. When only the library's threads
 //! are left, and no request that the program expects, a thread with the program's descriptor table
@@ -34,7 +34,7 @@ const PAUSE_MAX_NS: u64 = 100_000_000;
 #[unsafe(link_section = ".text.startup")]
 pub fn watch_main_thread() {
     if thread::thread_id() == thread::process_id() {
-        // If this fails, the library's threads keep the process alive.
+        // If the registration fails, the library's threads keep the process alive.
         static END: AtThreadEnd = AtThreadEnd::new(main_thread_ends);
         let _ = END.of_this_thread();
     }
@@ -68,7 +68,7 @@ pub(crate) fn engine_is_there(process: &'static Process) {
 }
 
 /// Starts the thread that ends the process, if none was started. The new thread shares the calling
-/// thread's descriptor table. It calls the exit handlers with the calling thread's signal mask, as
+/// thread's descriptor table, and calls the exit handlers with the calling thread's signal mask, as
 /// if the calling thread ended the process.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
@@ -115,9 +115,9 @@ fn until_the_program_has_no_thread(process: &'static Process) -> Result<(), Errn
 
 impl Process {
     /// Returns `true` if the process must stay for a request although the program has no thread.
-    /// The end of a request of POSIX AIO may call a function of the program, so all of them count.
-    /// Requests of libaio count if they end by themselves. Also returns `true` if another thread
-    /// has locked the contexts.
+    /// The end of a request of POSIX AIO may call a function of the program, so all requests of
+    /// POSIX AIO count. Requests of libaio count if they end by themselves. Also returns `true` if
+    /// another thread has locked the contexts.
     fn has_more_to_tell(&self) -> bool {
         let Some(contexts) = self.contexts().try_read() else { return true };
         let more = |context: &nowait_engine::Context| match context.io().face() {

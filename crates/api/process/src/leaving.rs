@@ -11,9 +11,9 @@
 //!   slots. Either such a thread sees that the process is leaving, gives the slots back and waits,
 //!   or the waiting thread sees the slots.
 //! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler
-//!   that submits would wait for its own thread. So that thread stops leaving for now. It waits for
-//!   requests again before the handler returns ([`settlements`]), or after the handler if the
-//!   library does not watch handlers ([`is_settled`]).
+//!   that submits would wait for its own thread. So the submission makes the thread stop leaving
+//!   for now. The thread waits for requests again before the handler returns ([`settlements`]), or
+//!   after the handler if the library does not watch handlers ([`is_settled`]).
 //! - *How long:* until no request has ended for a minute, or for a second if some may never end.
 
 use crate::{
@@ -60,8 +60,8 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// Number of calls of this thread that are about to end or replace the process: a signal
-    /// handler may interrupt one such call and make another. It has no destructor, so that the
-    /// thread can read it until the very end.
+    /// handler may interrupt one such call and make another. The variable has no destructor, so
+    /// that the thread can read it until the very end.
     static LEAVES: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -168,7 +168,7 @@ impl Process {
 
     /// `None`: another thread has locked the contexts.
     pub(crate) fn owed(&self) -> Option<usize> {
-        // Contexts move from the first to the second: lock in this order.
+        // Contexts move from `contexts` to `going`: lock in this order.
         let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
         Some(contexts.values().chain(&*going).map(|context| context.io().owed()).sum())
     }
@@ -243,8 +243,8 @@ pub fn settle(is_interrupted: bool) {
 }
 
 /// Settles before `_exit`, and writes the report if `NOWAIT_REPORT` asks for one and none was
-/// written. In a signal handler, which may have interrupted the holder of a lock, only waits for at
-/// most a second while another thread writes the report.
+/// written. A signal handler, which may have interrupted the holder of a lock, writes no report: it
+/// waits at most a second while another thread writes the report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();

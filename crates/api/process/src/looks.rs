@@ -1,8 +1,8 @@
 //! The state of the descriptors during one submission.
 //!
 //! Each submission looks anew at the descriptors that its requests name: the library does not see
-//! when a program closes a number through stdio or by the system call itself, and a request must
-//! never reach another file. Only status flags of transfers may be remembered longer
+//! when a program closes a number through stdio or by its own system call instruction, and a
+//! request must never reach another file. Only status flags of transfers may be remembered longer
 //! (`Context::status_flags`).
 
 use crate::named_counters::NAMED;
@@ -38,8 +38,8 @@ impl<'a> Looks<'a> {
         self.context.counts_by_kernel()
     }
 
-    /// Notes that a request names the eventfd `number`. Returns `true` if the kernel may signal
-    /// this eventfd.
+    /// Notes that a request names the eventfd `number`. Returns `false` if requests of the context
+    /// have named another eventfd: the kernel must then signal neither.
     pub fn may_count(&self, number: i32) -> bool {
         self.note_counter(number)
     }
@@ -70,7 +70,7 @@ impl<'a> Looks<'a> {
     }
 
     /// References the eventfd that `number` names now, as the kernel does, so that the program may
-    /// close the number afterwards. Returns the number of a duplicate, valid as long as this value
+    /// close the number afterwards. Returns the number of a duplicate, valid as long as `self`
     /// lives, or `number` itself if no duplicate can be made. A second call with the same number
     /// returns the same duplicate.
     ///

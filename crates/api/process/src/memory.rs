@@ -42,7 +42,7 @@ impl Page {
 /// First address that user memory cannot have: x86-64 excludes the last page of the 47 bits.
 #[cfg(target_arch = "x86_64")]
 const USER_END: u64 = 0x7fff_ffff_f000;
-/// First address that user memory cannot have: on arm64 it has 48 bits, or 52.
+/// On arm64 user addresses have 48 or 52 bits: no user memory is at this address or above.
 #[cfg(target_arch = "aarch64")]
 const USER_END: u64 = 1 << 52;
 

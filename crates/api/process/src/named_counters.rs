@@ -7,7 +7,7 @@ use core::{
 };
 use nowait_engine::Context;
 
-/// Descriptor numbers that differ by a multiple of this share a slot.
+/// Descriptor numbers that differ by a multiple of this number share a slot.
 const SLOTS: usize = 1024;
 
 const NOBODY: *mut Context = ptr::null_mut();
@@ -49,7 +49,7 @@ impl NamedCounters {
         let context = context.cast_mut();
         for slot in &self.0 {
             if slot.load(Acquire) == context {
-                // If this fails, another context has named the eventfd meanwhile.
+                // If the exchange fails, another context has named the eventfd meanwhile.
                 let _ = slot.compare_exchange(context, NOBODY, AcqRel, Acquire);
             }
         }

@@ -69,8 +69,8 @@ const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio
      Python API, or nowait serve)";
 
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// Null until the process first uses libaio or POSIX AIO: until then, the C files do not watch
-/// calls of the C library.
+/// Null until the process first uses libaio or POSIX AIO: until then, the C files pass calls such
+/// as close(2) and execve(2) on unchanged.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context is destroyed or moved, and in a forked child. A thread then forgets the
@@ -186,8 +186,8 @@ impl Process {
     /// Returns the engine, which the first call starts.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left for it. `EAGAIN`: in a child of
-    /// vfork.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left. `EAGAIN`: in a child
+    /// of vfork.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
             // The engine's threads would end with a child of vfork, and the memory belongs to the
@@ -316,8 +316,8 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Called when the calling thread has read a count from `fd`. Does not lock the table of
-    /// contexts if no context names the eventfd, or only the context that the thread used last.
+    /// Called when the calling thread has read a count from `fd`. If no context names the eventfd,
+    /// or only the context that the thread used last, mostly does not lock the table of contexts.
     pub fn counter_was_read(&self, fd: i32) {
         let only = match NAMED.namer(fd) {
             Namer::Nobody => return,
@@ -464,8 +464,8 @@ pub fn names_counter(fd: i32) -> bool {
     NAMED.namer(fd) != Namer::Nobody
 }
 
-/// Read when the library is loaded: a program may clear its own environment, as nginx's workers do
-/// before their first request.
+/// Options from the environment at load: a program may clear its environment afterwards, as nginx's
+/// workers do before their first request.
 static OPTIONS: OnceLock<Options> = OnceLock::new();
 
 /// Returns the options from the environment as it was when the library was loaded.
@@ -567,8 +567,8 @@ mod tests {
         assert_eq!(engine.failures(), 2);
     }
 
-    /// If a program closed such a descriptor and reused its number, the library would later close
-    /// the program's file.
+    /// If a program closed a descriptor of the library and reused its number, the library would
+    /// later close the program's file.
     #[test]
     fn every_descriptor_of_the_library_is_known_until_it_is_closed() {
         const NAME: &str = "process::tests::\

@@ -1,5 +1,5 @@
 //! Counters of the running process, for `nowait top`: a thread writes them once a second to a file
-//! in the folder `NOWAIT_STATS`. Without that variable there is no thread and no file.
+//! in the folder `NOWAIT_STATS`. Without `NOWAIT_STATS` there is no thread and no file.
 //!
 //! The thread has its own descriptor table, as the engine's threads have: the program neither sees
 //! nor closes the file. The thread ends with the process; the file of a killed process stays.

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 /// Longest time that a blocking wait sleeps before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Never dropped: it lives as long as the process, and a forked child cannot end it.
+/// Lives as long as the process, because a forked child cannot end an engine of its parent.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,

@@ -76,8 +76,8 @@ impl RawFile {
         submit(data.py(), &file, Action::Write(memory, offset))
     }
 
-    /// Writes all of `data` at `offset`, and blocks until the write has ended. For data whose write
-    /// no task can await any more.
+    /// Writes all of `data` at `offset`, and blocks until the write has ended. Streams write data
+    /// in this way if no task can await the write any more.
     fn write_now(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
         let file = self.0.file()?;
         let written = py.detach(|| file.write_all_at(data, offset));
@@ -203,8 +203,9 @@ impl RawFile {
         self.0.is_open()
     }
 
-    /// Returns two numbers for direct requests: offset and length must be multiples of the first,
-    /// the buffer's address of the second. `None`: the file is not in the mode `direct`.
+    /// Returns two numbers for direct requests. Offset and length must be multiples of the first.
+    /// Buffers whose address is no multiple of the second are copied. `None`: the file is not in
+    /// the mode `direct`.
     #[getter]
     fn alignment(&self) -> PyResult<Option<(usize, usize)>> {
         let alignment = self.0.file()?.alignment();

@@ -259,8 +259,8 @@ impl Operation {
         self.outcome(py).unwrap_or_else(|| Err(not_over(py)))
     }
 
-    /// Returns the operation's failure, or `None`. Raises as `result` if it was cancelled or is not
-    /// over.
+    /// Returns the operation's failure, or `None`. If the operation was cancelled or is not over,
+    /// raises as `result` does.
     fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if self.cancelled() {
             return self.result(py).map(Some);

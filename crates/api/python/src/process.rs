@@ -54,7 +54,7 @@ impl Drop for Mine {
     }
 }
 
-/// The first call takes over the queue of a thread that has ended, or makes one.
+/// The first call of a thread takes over the queue of a thread that has ended, or makes a queue.
 #[inline]
 pub(crate) fn own_queue() -> PyResult<Arc<OperationQueue>> {
     let process = PythonProcess::get()?;

@@ -1,4 +1,4 @@
-//! Reads a small cached file by path: finds, opens, reads and closes the file inside the call.
+//! Reads a small cached file by path: finds, opens and reads the file inside the call.
 //!
 //! An open may wait if the file system asks another machine or another process. So the call opens
 //! files only on known mounts. A mount is known if a helper thread has found that its file system
@@ -64,8 +64,8 @@ pub(crate) fn read_and_learn(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the mount of a file that was just read, with the flags for reads, if it is not known yet
-/// and qualifies.
+/// Returns the mount of a file that was just read, with the flags for reads, if the mount is not
+/// known yet and qualifies.
 fn mount_to_know(file: &File) -> Option<(u64, u32)> {
     const TMPFS: u32 = 0x0102_1994;
     const RAMFS: u32 = 0x8584_58f6;

@@ -127,8 +127,9 @@ where
     Ok(operation)
 }
 
-/// Makes the event loop that runs in this thread wait for an operation, unless that is over. Raises
-/// `RuntimeError` if no loop runs; then the request continues, and no task waits for its end.
+/// Makes the event loop that runs in this thread wait for an operation, if the operation is not
+/// over. Raises `RuntimeError` if no loop runs; then the request continues, and no task waits for
+/// its end.
 fn wait_for(
     py: Python<'_>,
     queue: &Arc<OperationQueue>,

@@ -53,7 +53,7 @@ impl<T: Send> ThreadQueue<T> {
         Ok(ThreadQueue { requests, loops, finished_calls, notifier, is_signalled, engine })
     }
 
-    /// Holds the lock while `work` runs, which must run no Python code.
+    /// Holds the lock while `work` runs. `work` must run no Python code.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Requests<T>, &Load) -> R) -> R {
         work(&mut self.requests.lock(), &self.engine.load)

@@ -50,12 +50,12 @@ impl Control {
 }
 
 impl<T, B> Queue<T, B> {
-    /// Asks for an early end of a request. Returns `true` if the request was not over. Does not
-    /// wait for the end of the request.
+    /// Asks for an early end of a request. Returns `true` if the request was neither over nor
+    /// cancelled before. Does not wait for the end of the request.
     ///
-    /// The request comes back as a [`Completion`](super::Completion). If it had not begun, or waits
-    /// for another request, for readiness or for its turn, it ends with `ECANCELED`. Otherwise it
-    /// may end with its own result, for example if the device works on it.
+    /// The request comes back as a [`Completion`](super::Completion). If the request had not begun,
+    /// or waits for another request, for readiness or for its turn, it ends with `ECANCELED`.
+    /// Otherwise it may end with its own result, for example if the device works on it.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let RequestId(key) = id;
         let Some(request) = self.requests.get_mut(key) else { return false };
@@ -74,8 +74,8 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Takes back a request that is not submitted yet, with its tag and its memory, as if the
-    /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: the
-    /// request was submitted, or the queue does not hold it any more.
+    /// program had never prepared it. Requests that were linked to follow it end with `ECANCELED`.
+    /// `None`: the request was submitted, cancelled or popped.
     pub fn take_back(&mut self, id: RequestId) -> Option<(T, Buffers<B>)> {
         let RequestId(key) = id;
         let place = self.prepared.iter().position(|(other, _)| *other == key)?;
@@ -87,8 +87,8 @@ impl<T, B> Queue<T, B> {
         self.requests.remove(key).map(|request| (request.tag, request.buffers))
     }
 
-    /// Returns the name of a request in the queue whose tag `is` accepts. The search looks at every
-    /// request.
+    /// Returns the name of a request in the queue whose tag `is` accepts. The search may look at
+    /// every request.
     #[doc(hidden)]
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
         self.requests.find(|request| is(&request.tag)).map(RequestId)
@@ -123,8 +123,8 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Makes `then`, for example a sync, begin when `first`, for example a write, has succeeded. If
-    /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
-    /// and several requests may follow one.
+    /// `first` fails, is short, cancelled or taken back, `then` ends with `ECANCELED`. Chains are
+    /// possible, and several requests may follow one.
     ///
     /// The program must have prepared `first` before `then`, and submitted neither.
     /// # Errors
@@ -159,9 +159,9 @@ impl<T, B> Queue<T, B> {
     /// descriptor only for polling. The descriptor may be readable although nothing has ended.
     ///
     /// From the first call on, the engine's threads reap the requests of this queue, which costs a
-    /// thread switch for each request that is not over at once. They take over requests that are in
-    /// flight at this call some milliseconds later. [`Queue::descriptors`] avoids such switches,
-    /// but the event loop must call [`Queue::sleep`].
+    /// thread switch for each request that is not over at once. The engine's threads take over
+    /// requests that are in flight at this call some milliseconds later. [`Queue::descriptors`]
+    /// avoids such switches, but the event loop must call [`Queue::sleep`].
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor left. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
@@ -177,8 +177,8 @@ impl<T, B> Queue<T, B> {
         Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
-    /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped.
-    /// For callers that do not pop all such requests after a wait.
+    /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped. A
+    /// program that does not pop all such requests after a wait calls this function.
     #[doc(hidden)]
     pub fn ring_if_over(&self) {
         if self.control.has_event && !self.over.is_empty() {
