@@ -66,8 +66,8 @@ impl Checkpoint {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint by the writer of `epoch`; `self` is the newest
-    /// one.
+    /// Returns the number of the next checkpoint by the writer of `epoch`. `self` is the newest
+    /// checkpoint of the image.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }

@@ -1,7 +1,7 @@
 //! Proofs that the writer still has the image.
 //!
 //! The fence of the next writer stops a replaced writer. The next writer may delete its fence, but
-//! only when no earlier writer has a valid proof. Nothing stops a writer whose image was removed.
+//! only when no earlier writer has a valid proof. No fence stops a writer whose image was removed.
 //! So flushes and reads succeed only within a minute after a head in the store named this writer. A
 //! flush that covers no new segment needs no proof.
 //!
