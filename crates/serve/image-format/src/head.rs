@@ -96,7 +96,8 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// `true`: the clone was made. If the snapshot is removed earlier, the clone is not made.
+    /// `true`: the clone was made while its snapshot existed. If the snapshot is removed earlier,
+    /// the program that makes the clone removes the clone again.
     pub is_made: bool,
 }
 

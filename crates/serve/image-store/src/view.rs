@@ -126,9 +126,9 @@ impl View {
         runs.map(behind).sum()
     }
 
-    /// Passes all stored data from the block of the offset `start` on to `take`, piece by piece in
-    /// the order of the image, each with its offset. The bytes between the pieces are zeroes.
-    /// Blocks.
+    /// Passes stored data to `take`: all of it from the block that contains the offset `start`,
+    /// piece by piece in the order of the image, each with its offset. The bytes between the pieces
+    /// are zeroes. Blocks.
     ///
     /// # Errors
     /// The first error of `take`; or, in one line: a block is missing or damaged, or the store
