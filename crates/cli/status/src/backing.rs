@@ -22,7 +22,7 @@ pub struct StoreStatus {
     pub failures: u64,
     /// The reason of the last failure of a request to the store.
     pub last_error: Option<String>,
-    /// Segments of the log whose live data the server has moved, or clients have replaced meanwhile.
+    /// Segments of the log whose live data the server has moved, or clients have replaced.
     pub segments_collected: u64,
     /// Bytes of the moved data; the bytes of the PUT requests include them.
     pub moved_bytes: u64,
