@@ -123,12 +123,12 @@ impl Cache {
     }
 
     /// Opens or makes the cache in a folder, with about `bytes` on the disk at most. Pages from an
-    /// earlier run stay if the size is the same and no disk space is missing. `mode` chooses the
-    /// page cache between this cache and the disk; with [`CacheMode::User`] the cache allocates all
-    /// of its disk space at once, otherwise as needed. `say` gets a line of text when a page cannot
-    /// be stored for the first time, and when the disk is full, does not answer, or answers again.
-    /// Reads that wait for the disk use request slots of `nowait`, which other requests then lack.
-    /// Blocks.
+    /// earlier run stay if the size is the same. `mode` chooses the page cache between this cache
+    /// and the disk. With [`CacheMode::User`] a new cache allocates all of its disk space at once,
+    /// and a cache that lacks some of its space loses its pages; otherwise the cache allocates disk
+    /// space as needed. `say` gets a line of text when a page cannot be stored for the first time,
+    /// and when the disk is full, does not answer, or answers again. Reads that wait for the disk
+    /// use request slots of `nowait`, which other requests then lack. Blocks.
     ///
     /// # Errors
     /// One line: another process uses the folder, or the file in it cannot be opened.
