@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// [`BACK_OFF_NS_MAX`].
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// The longest pause, before [`Errands::again`] lengthens it. To spread errands, it makes each
-/// pause up to three quarters longer.
+/// The longest pause, before [`Errands::again`] lengthens it. [`Errands::again`] makes each pause
+/// up to three quarters longer, to spread errands.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
 #[derive(Debug)]

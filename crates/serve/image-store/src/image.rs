@@ -103,8 +103,8 @@ impl StoredImage {
 
     /// Opens an image or a snapshot to read it in its present state. The call puts no object, and
     /// the writer continues. Later writes stay invisible. A read of an image fails if the writer
-    /// has deleted its data meanwhile. The data of a snapshot stay until the snapshot is removed.
-    /// Blocks.
+    /// has meanwhile deleted data that the read needs. The data of a snapshot stay until the
+    /// snapshot is removed. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].

@@ -174,7 +174,7 @@ impl View {
         Ok(map.extents() == self.map.extents())
     }
 
-    /// Returns the runs of a range as an iterator, because a large image has millions of runs.
+    /// Returns the runs of a range as an iterator, because a large image may have millions of runs.
     fn runs(&self, blocks: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let most = RUN_BYTES_MAX / u64::from(self.head.geometry.block_bytes);
         let all = self.map.extents().iter_from(blocks.start);
