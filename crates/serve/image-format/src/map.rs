@@ -20,7 +20,7 @@ pub struct SegmentUse {
 }
 
 impl SegmentUse {
-    /// Returns `true` if the segment is a fence. The caller must not pass the open segment.
+    /// Returns `true` if the segment is a fence. For the open segment the result has no meaning.
     pub fn is_fence(&self) -> bool {
         self.data_start == 0 && self.blocks == 0
     }
