@@ -99,8 +99,8 @@ impl Collector {
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// Returns a factor from 1 to 16 for the number of segments that are collected at the same time,
-    /// and for the number of blocks that the collector moves while a flush waits.
+    /// Returns a factor from 1 to 16 for the number of segments that are collected at the same
+    /// time, and for the number of blocks that the collector moves while a flush waits.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
