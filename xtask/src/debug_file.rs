@@ -2,7 +2,7 @@
 //!
 //! Debug information is four fifths of the size of `nowait`. gdb, perf and the backtraces of a
 //! panic find it by the build ID of the program, in `/usr/lib/debug/.build-id`. Packages install
-//! `dist/lib/debug` there.
+//! `dist/lib/debug` as `/usr/lib/debug`.
 
 use std::path::{Path, PathBuf};
 

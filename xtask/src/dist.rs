@@ -88,7 +88,8 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     build_programs(&sh, machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
-    // The programs print these pages, and only programs for this machine can run here.
+    // The program prints its pages and completions, and only programs for this machine can run
+    // here.
     if machine.is_own() {
         share(&sh)?;
     }

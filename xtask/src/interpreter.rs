@@ -11,7 +11,8 @@ use xshell::{Cmd, cmd};
 
 use crate::process;
 
-/// A module with this suffix works with the CPython it was built for, and with all later ones.
+/// A module with this suffix works with the CPython it was built for, and with later ones that are
+/// not free-threaded.
 pub(crate) const ABI3: &str = ".abi3.so";
 
 /// The versions with which the package is tested. A `t` marks the free-threaded build of a version.

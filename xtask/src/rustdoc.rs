@@ -2,7 +2,7 @@
 //!
 //! The list has a line for each declaration, public method and implemented trait: the code of the
 //! pages, without the prose. The list leaves out the methods of implemented traits, because the
-//! trait's own lines have them. It also leaves out methods that come by `Deref` and blanket
+//! traits define them. It also leaves out methods that come by `Deref` and blanket
 //! implementations, which change with the version of the standard library.
 
 use std::fs;

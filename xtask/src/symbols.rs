@@ -26,7 +26,8 @@ const PRELOAD_OF_GLIBC: &str = "
     aio_read64 aio_write64 aio_fsync64 aio_error64 aio_return64 aio_suspend64 aio_cancel64
     lio_listio64";
 
-/// No library may export names of Rust, or of the functions that the C files call.
+/// The beginnings of names that the preload library must not export: names of Rust, and functions
+/// that the C files call.
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
 
 /// `readelf` is the output of `readelf --dyn-syms -W`.

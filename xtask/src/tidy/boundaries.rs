@@ -31,9 +31,9 @@ static ATOMICS: LazyLock<Regex> =
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
 const BOUNDARIES: &[Boundary] = &[
-    // The exceptions are programs that use the libraries from outside, and simulations that answer
-    // system calls. `layers.rs` says which crates may depend on crates of system calls, such as
-    // `libc`.
+    // The exceptions are `sys`, programs that use the libraries from outside, and simulations that
+    // answer system calls. `layers.rs` says which crates may depend on crates of system calls,
+    // such as `libc`.
     Boundary {
         pattern: &FOREIGN,
         inside: &[""],

@@ -1,5 +1,5 @@
 //! The layer rule: a crate depends only on crates of lower layers, except the pairs of
-//! [`SAME_LAYER`].
+//! [`SAME_LAYER`]. The rule does not apply to `nowait-tests`.
 
 use toml::{Table, Value};
 

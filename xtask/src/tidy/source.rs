@@ -71,7 +71,8 @@ impl Source {
         attributes.filter_map(|(start, _)| self.test_item(start)).collect()
     }
 
-    /// Returns the range below an attribute at `start` that limits an item to tests.
+    /// Returns the range from an attribute at `start` to the end of its item, if the attribute
+    /// limits the item to tests.
     fn test_item(&self, start: usize) -> Option<Range<usize>> {
         let rest = &self.code[start..];
         let attribute = &rest[..rest.find(']')?];

@@ -77,7 +77,7 @@ pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     };
     let (companion, command) = Companion::of(words.get(at)?)?;
     let help = is_help.then(|| OsString::from("help"));
-    // `nowait-bench` is one command, and expects no name of a command.
+    // `nowait-bench` expects no `bench` before its arguments.
     let name = (companion == SERVE).then(|| OsString::from(command));
     let rest = words[at + 1..].iter().cloned();
     Some(Job { companion, command, words: help.into_iter().chain(name).chain(rest).collect() })

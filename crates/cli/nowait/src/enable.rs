@@ -79,7 +79,8 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the value of the variable of `via` without nowait, from the unit or the manager.
+/// Returns the value that the unit or the manager gives the variable of `via`, without nowait's
+/// entries. `None`: no entry remains.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 const SCRIPT: &str = "#!/bin/sh\necho \"${0##*/} $$ $*\"\nexit 7\n";
 
-/// One test at a time: another test's child may have a script open (execve(2): ETXTBSY).
+/// Only one test runs at a time: a child of another test may have inherited a script that is open
+/// for writing, and executing the script would then fail (execve(2): ETXTBSY).
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Place {

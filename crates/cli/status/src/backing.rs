@@ -22,11 +22,11 @@ pub struct StoreStatus {
     pub failures: u64,
     /// The reason of the last failure of a request to the store.
     pub last_error: Option<String>,
-    /// Segments of the log that the server may delete, because it has moved all of their live data.
+    /// Segments of the log whose live data the server has moved, or clients have replaced.
     pub segments_collected: u64,
     /// Bytes of the moved data; the bytes of the PUT requests include them.
     pub moved_bytes: u64,
-    /// Bytes that clients have written and that are not durable yet.
+    /// Bytes of written and moved data that are not durable yet.
     pub unflushed_bytes: u64,
     /// Reads of data that the cache has answered; 0 if the image has no cache.
     #[serde(default)]
@@ -34,7 +34,8 @@ pub struct StoreStatus {
     /// Reads of data that the store had to answer; 0 if the image has no cache.
     #[serde(default)]
     pub cache_misses: u64,
-    /// The server leaves the cache out now, because the disk of its folder does not answer.
+    /// The server does not read the cache now, because the disk of the cache's folder does not
+    /// answer.
     #[serde(default)]
     pub cache_is_aside: bool,
 }

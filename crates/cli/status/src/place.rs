@@ -17,8 +17,8 @@ const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the folder for the status sockets of this user's servers and for the counters of
-/// programs. It is below `XDG_RUNTIME_DIR`; without that variable it is below `/run` for root, and
-/// below the folder for temporary files for other users.
+/// programs. It is below `XDG_RUNTIME_DIR`. Without that variable it is `/run/nowait` for root; for
+/// other users it is below the folder for temporary files.
 pub fn folder() -> PathBuf {
     let user = inspect::user_ids().1;
     match env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {

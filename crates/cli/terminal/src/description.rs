@@ -1,4 +1,4 @@
-//! A command line as JSON. From it, `nowait` makes the completions for the commands of other
+//! A command line as JSON. From this JSON, `nowait` makes the completions for the commands of other
 //! programs.
 
 use crate::{Result, print_json};

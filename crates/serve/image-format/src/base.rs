@@ -6,8 +6,8 @@
 //!              ───────────────── end ────────────── end ─────────▶
 //! ```
 //! The clone continues the base's numbers of the log and of the epochs, so an object's number shows
-//! which image has the object. The clone never puts or deletes an object of a base. A snapshot in
-//! the head of the base keeps the objects that the clone reads.
+//! which image has the object. The writer of the clone never puts or deletes an object of a base. A
+//! snapshot in the head of the base keeps the objects that the clone reads.
 
 use crate::head::{COUNT_MAX, NAME_BYTES_MAX};
 use crate::stamp::ImageId;
@@ -47,7 +47,8 @@ impl From<Vec<Base>> for Bases {
 }
 
 impl Bases {
-    /// Returns the base of whose snapshot this image is a clone; `None` if it is no clone.
+    /// Returns the base with the snapshot from which this image was cloned; `None`: the image is no
+    /// clone.
     pub fn last(&self) -> Option<&Base> {
         self.0.last()
     }

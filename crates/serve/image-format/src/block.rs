@@ -12,7 +12,7 @@ use crate::cipher::{Cipher, Place, TAG_BYTES};
 use crate::stamp::ImageId;
 use crate::wire::{CHECKSUM_BYTES, Damage};
 
-/// Stores and reads the blocks of a segment.
+/// Encodes and decodes the blocks of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockCodec<'a> {
     /// The cipher of an encrypted image. Without the cipher, a reader of an encrypted image can

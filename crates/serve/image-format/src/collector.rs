@@ -1,5 +1,5 @@
-//! Collection: the writer moves the live blocks of segments that are mostly dead into new segments,
-//! so that it can delete the old ones like any segment without live blocks.
+//! Collection: the writer moves the live blocks of segments with many dead blocks into new
+//! segments, so that it can delete the old segments like any segment without live blocks.
 //!
 //! ```text
 //!   more garbage than allowed ─▶ the emptiest segments ─▶ the header of a segment is read
@@ -26,7 +26,8 @@ const GAP_BLOCKS_MAX: u32 = 16;
 
 const RUN_BLOCKS_MAX: u32 = 256;
 
-/// The most bytes of moved blocks in one segment; more when garbage piles up.
+/// The most bytes of moved blocks in one segment while no flush waits. Once the garbage exceeds one
+/// and a half times the allowed garbage, there is no such limit.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
 /// The most segments that are collected at the same time. One segment is not enough: the first
@@ -61,7 +62,7 @@ pub(crate) struct Victim {
 
 #[derive(Debug)]
 pub(crate) struct Collector {
-    /// The most garbage, as a percentage of the blocks in segments.
+    /// The most garbage, as a percentage of the blocks in segments that have a live block.
     garbage_percent: u64,
     /// The segments with the lowest share of live blocks, the emptiest last.
     candidates: Vec<u64>,
@@ -98,7 +99,8 @@ impl Collector {
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// Returns a factor from 1 to 16 for the number of blocks that the collector moves.
+    /// Returns a factor from 1 to 16 for the number of segments that are collected at the same
+    /// time, and for the number of blocks that the collector moves while a flush waits.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
@@ -111,7 +113,8 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Returns the segment, and the offset of the segment's data.
+    /// Begins the collection of one segment, if garbage and memory allow it. Returns the segment's
+    /// place, and the offset of its data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,

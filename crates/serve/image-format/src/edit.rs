@@ -1,4 +1,4 @@
-//! Edits of a head by other processes than the writer. The writer finds the edit when it puts its
+//! Edits of a head by others than the image's writer. The writer finds the edit when it puts its
 //! next head.
 //!
 //! ```text

@@ -3,10 +3,12 @@
 use crate::store::{Costs, Operation, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The pause before the first repetition, which doubles with each further repetition.
+/// The least pause before the first repetition. Each further repetition doubles the pause, up to
+/// [`BACK_OFF_NS_MAX`].
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// The longest pause, to which [`Errands::again`] adds up to three quarters to spread errands.
+/// The longest pause, before [`Errands::again`] lengthens it. [`Errands::again`] makes each pause
+/// up to three quarters longer, to spread errands.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
 #[derive(Debug)]

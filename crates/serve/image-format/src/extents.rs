@@ -111,7 +111,7 @@ impl Extents {
     }
 
     /// Returns the first runs of stored and of zero blocks in a range, at most `max` runs. A run is
-    /// the block at which it ends, and `true` if its blocks are stored.
+    /// the block behind its last block, and `true` if its blocks are stored.
     pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut at = range.start;

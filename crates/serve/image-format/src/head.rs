@@ -66,8 +66,8 @@ impl Checkpoint {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint by the writer of `epoch`; `self` is the newest
-    /// one.
+    /// Returns the number of the next checkpoint by the writer of `epoch`. `self` is the newest
+    /// checkpoint of the image.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }
@@ -96,7 +96,8 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// `true`: the clone was made. If the snapshot is removed earlier, the clone is not made.
+    /// `true`: the clone was made while its snapshot existed. If the snapshot is removed earlier,
+    /// the program that makes the clone removes the clone again.
     pub is_made: bool,
 }
 

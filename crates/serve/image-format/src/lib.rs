@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   head                the writer's epoch, the newest checkpoint, snapshots; replaced as a whole
-//!    └─▶ map/POSITION/  a checkpoint: the place of each block after all segments before POSITION
+//!    └─▶ map/EPOCH-NTH/ a checkpoint: the place of each block after all segments before a position
 //!   log/POSITION …      segments from there on: the changes since, in order
 //! ```
 //!
-//! * [`image`]: the state machine. Requests and answers of the store go in, operations for the
-//!   store and completions come out
+//! * [`image`]: the state machine. Requests of a front and answers of the store go in, operations
+//!   for the store and ends of requests come out
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
-//!     and the deletions that follow them; `collector`: moves blocks out of segments that are
-//!     mostly dead; [`leftovers`]: deletes objects of writers that died; [`needs`]: the segments
-//!     that snapshots keep
+//!     and the deletions that follow them; `collector`: moves live blocks out of segments with
+//!     many dead ones; [`leftovers`]: finds objects that earlier writers have left; [`needs`]: the
+//!     segments without live blocks that snapshots need
 //! * [`edit`]: another state machine, which edits the head for snapshots, clones, larger sizes and
 //!   removal
 //! * `scan`: reads the log ahead; `outbox`: the output of a state machine; `errands`: operations in

@@ -20,7 +20,7 @@ pub struct SegmentUse {
 }
 
 impl SegmentUse {
-    /// Returns `true` if the segment, which is not open, is a fence.
+    /// Returns `true` if the segment is a fence. For the open segment the result has no meaning.
     pub fn is_fence(&self) -> bool {
         self.data_start == 0 && self.blocks == 0
     }

@@ -112,8 +112,9 @@ impl Publication {
         }
     }
 
-    /// Returns `true` if no checkpoint is in progress and the head has room for one more retired
-    /// checkpoint. If the store deletes nothing, the log then grows, but the head stays readable.
+    /// Returns `true` if no checkpoint is in progress and less than half of [`RETIRED_MAX`] retired
+    /// checkpoints wait for their deletion. If the store deletes nothing, the log grows, but the
+    /// head stays readable.
     pub(crate) fn may_begin(&self, head: &Head) -> bool {
         // The next head does not list checkpoints whose objects are all deleted.
         let gone = self.retirements.iter().filter(|it| it.left == 0).count();

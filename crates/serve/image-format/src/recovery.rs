@@ -91,7 +91,8 @@ pub(crate) struct Recovery {
     is_mapped: bool,
     scan: Option<Scan>,
     replayed: u64,
-    /// The epoch of the last replayed segment: no segment of an earlier epoch may follow.
+    /// The highest epoch of the checkpoint and the segments so far. No segment of an earlier epoch
+    /// may follow.
     reached: u64,
     /// For each fence its place, and the place where the log continues.
     fences: Vec<Range<u64>>,
@@ -179,7 +180,8 @@ impl Recovery {
                 out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
                 Ok(None)
             }
-            // Refused: an earlier try of this PUT had succeeded, or another writer has come.
+            // Refused: an earlier try of this PUT had succeeded, or another process has replaced
+            // the head.
             (Purpose::GiveBack(why), Answer::Put(_) | Answer::Refused) => Err(Over::Failed(why)),
             (Purpose::CreateHead, Answer::Put(tag)) => {
                 self.tag = tag;
@@ -204,8 +206,8 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::PutFence(_), Answer::Refused) => {
-                // There is an object at the fence's place: the scan may have read this place and
-                // the next ones before they were put.
+                // There is an object at the fence's place. The scan may have read this place and
+                // the next ones before their segments were put.
                 self.read_again(out);
                 Ok(None)
             }

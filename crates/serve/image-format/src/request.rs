@@ -72,7 +72,7 @@ pub fn told_runs(extents: &Extents, blocks: Range<u64>, block_bytes: u32) -> Vec
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The range is outside the image or not in whole blocks, the new size is not possible, or the
-    /// request is a second [`Request::Close`]: EINVAL.
+    /// request is a [`Request::Close`] while another one is in progress: EINVAL.
     Invalid,
     /// A segment with the data is damaged or missing, the image is being closed (changes only), or
     /// the writer does not have the image: EIO.

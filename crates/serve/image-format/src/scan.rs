@@ -57,7 +57,8 @@ pub(crate) struct Scan {
     next: u64,
     /// The first place whose segment was not requested.
     asked: u64,
-    /// The number of segments to request ahead; each segment that is found adds one.
+    /// The number of segments to request ahead. Each segment that is found adds one, up to
+    /// `ahead_max`.
     ahead: u64,
     ahead_max: u64,
     /// The log reaches at least the place `known`, and at most the place `end`.

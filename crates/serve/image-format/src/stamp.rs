@@ -74,7 +74,7 @@ impl Stamp {
     /// Parses the stamp at the beginning of `object`.
     ///
     /// # Errors
-    /// The stamp is missing, damaged, or of another version.
+    /// The stamp is missing or damaged, or it has an unknown version, kind or flag.
     pub fn parse(object: &[u8]) -> Result<Stamp, Damage> {
         let stamp = object.get(..STAMP_BYTES).ok_or(Damage("shorter than a stamp"))?;
         let mut fields = Fields::of(checked(stamp)?);

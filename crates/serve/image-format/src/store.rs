@@ -147,8 +147,8 @@ pub enum Answer {
         /// The tag of the object.
         tag: Tag,
     },
-    /// The places of existing segments, in any order. If there are many segments, the store may
-    /// leave some out.
+    /// The places of existing segments, in any order. If there are many segments, some may be left
+    /// out.
     Listed(Vec<u64>),
     /// The object does not exist.
     Missing,

@@ -86,7 +86,7 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
-    /// Also checks that the rest has at least `each_bytes` for each entry.
+    /// Reads a number of entries. Fails if the rest has less than `each_bytes` for each entry.
     pub(crate) fn count(&mut self, each_bytes: usize) -> Result<usize, Damage> {
         let count = self.u32()? as usize;
         match count.checked_mul(each_bytes).is_some_and(|bytes| bytes <= self.rest.len()) {

@@ -54,7 +54,7 @@ fn an_encrypted_block_is_read_in_its_place_by_its_key_only() {
     assert_eq!(read(codec(&right, 2, 9), &stored, 5), None);
     assert_eq!(read(codec(&cipher(2, SALT), 1, 9), &stored, 5), None);
     assert_eq!(read(codec(&cipher(1, [6; 16]), 1, 9), &stored, 5), None);
-    // Some of these places have the same nonce as the block's own place.
+    // The third place has the same nonce as the block's own place.
     for (block, sequence) in [(6, 9), (5, 8), (5 + (1 << 32), 9), (5, 9 + (1 << 32))] {
         let mut moved = stored.clone();
         sealed(&mut moved, block, sequence);

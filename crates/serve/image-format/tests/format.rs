@@ -240,8 +240,8 @@ proptest! {
     }
 }
 
-/// Each flush makes a segment, so a map may have as many segments as extents. Readers of older
-/// versions accept parts of 8 MiB.
+/// Each flush may make a segment, so a map may have as many segments as extents. Readers of older
+/// versions accept parts of 8 MiB at most.
 #[test]
 fn the_parts_of_a_map_with_many_segments_and_extents_are_short_enough_for_readers() {
     const FLUSHES: u64 = 210_000;

@@ -216,7 +216,8 @@ fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     image.submit(3, beyond, store.now_ns);
     assert_eq!(image.pop_end().map(|end| (end.id, end.result)), Some((3, Err(Failure::Invalid))));
     let mut head = None;
-    // After this time a writer puts even a segment that no flush needs.
+    // A second after a segment's first change, a writer would put the segment even if no flush
+    // needs it.
     for now_ns in [0, 5_000_000_000, 10_000_000_000] {
         image.turn(now_ns);
         while let Some((ticket, operation)) = image.pop_operation() {

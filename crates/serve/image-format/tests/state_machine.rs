@@ -100,8 +100,8 @@ fn reads_request_the_head_each_minute_though_a_put_has_proved_the_same() {
         assert_eq!(ends(&mut image), [], "round {round}");
         let asked = operations(&mut image);
         assert_eq!(asked.len(), 1, "round {round}");
-        // The writer sends a segment at the same time, and the store puts it before it answers the
-        // GET of the head.
+        // The writer sends a segment at the same time, and the store puts this segment before the
+        // store answers the GET of the head.
         image.submit(20 + round, write(8192, true), now_ns);
         let (ticket, _) = image.pop_operation().expect("a segment is put");
         put(&mut image, ticket, now_ns);

@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 use writer::{Write, Writer};
 use xxhash_rust::xxh3::Xxh3;
 
-/// The size of a page in bytes. With a cache, the client gets whole pages from the store.
+/// The size of a page in bytes. With a cache, the client's GETs of data request whole pages.
 pub const PAGE_BYTES: u64 = 16 << 10;
 
 /// The size of a part of a page in bytes. Each part has a checksum of its own, and the cache reads
@@ -48,8 +48,8 @@ const READS_AT_ONCE: usize = 8;
 /// How long a read of a page from the folder may take before the read goes to the store instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// The least time for which the cache does not use its folder after a read took longer. The cache
-/// uses the folder again only when the disk has also answered all pending reads.
+/// The least time for which the cache does not read its folder after a read took longer than
+/// [`READ_MAX`]. The cache reads the folder again only when no read of it is pending any more.
 const ASIDE: Duration = Duration::from_secs(10);
 
 /// The most pages that wait to be written; the cache stores no further pages meanwhile.
@@ -111,7 +111,7 @@ struct State {
     writes: HashMap<PageKey, Bytes>,
     /// The first page of each range that a read is fetching from the store.
     fetches: HashSet<PageKey>,
-    /// Before this time the cache does not use its folder; `None`: the folder is in use.
+    /// Before this time the cache does not read its folder; `None`: it reads the folder.
     aside_until: Option<Instant>,
 }
 
@@ -122,12 +122,13 @@ impl Cache {
         Arc::new(Cache::new(Pages::new(slots.max(1))))
     }
 
-    /// Opens or makes the cache in a folder, with up to `bytes` on the disk. Pages from an earlier
-    /// run stay if the size is the same. `mode` chooses the page cache between this cache and the
-    /// disk; with [`CacheMode::User`] the cache allocates all of its disk space at once, otherwise
-    /// as needed. `say` gets a line of text when a page cannot be stored, the disk is full, does
-    /// not answer, or answers again. Reads that wait for the disk use request slots of `nowait`,
-    /// which other requests then lack. Blocks.
+    /// Opens or makes the cache in a folder, with about `bytes` on the disk at most. Pages from an
+    /// earlier run stay if the size is the same. `mode` chooses the page cache between this cache
+    /// and the disk. With [`CacheMode::User`] a new cache allocates all of its disk space at once,
+    /// and a cache that lacks some of its space loses its pages; otherwise the cache allocates disk
+    /// space as needed. `say` gets a line of text when a page cannot be stored for the first time,
+    /// and when the disk is full, does not answer, or answers again. Reads that wait for the disk
+    /// use request slots of `nowait`, which other requests then lack. Blocks.
     ///
     /// # Errors
     /// One line: another process uses the folder, or the file in it cannot be opened.
@@ -212,7 +213,7 @@ impl Cache {
         true
     }
 
-    /// Returns `true` if the cache does not use its folder because the disk did not answer. The
+    /// Returns `true` if the cache does not read its folder because the disk did not answer. The
     /// pending reads occupy memory until the disk answers.
     pub(crate) fn is_aside(&self) -> bool {
         self.is_aside_in(&self.state.lock())
@@ -354,7 +355,7 @@ impl State {
     }
 }
 
-/// Dropping this value wakes the reads that wait for the same range.
+/// Dropping this value ends the wait of reads that want to fetch from the same page on.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     cache: &'a Cache,

@@ -57,7 +57,8 @@ pub struct Report {
     pub objects: u64,
     /// The bytes of the objects below the image's path in the store.
     pub stored_bytes: u64,
-    /// Bytes of the image that are stored, without those of snapshots; the others are zeroes.
+    /// The bytes of the image's stored blocks, without blocks that only snapshots have. All other
+    /// blocks of the image are zeroes.
     pub live_bytes: u64,
     /// The number of segments with bytes of the image or of snapshots.
     pub segments: u64,
@@ -122,7 +123,7 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Collects the extents of all maps by segment, so that the check reads each segment once.
+/// Adds the extents of one map, by segment, so that the check reads each segment once for all maps.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {

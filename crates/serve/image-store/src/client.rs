@@ -247,8 +247,8 @@ impl Client {
             let got = match self.place.store.get_opts(path, options).await {
                 Err(error) if is_behind_end(&error) => {
                     let meta = self.place.store.head(path).await?;
-                    // If the range begins behind the end of the object, the answer is empty;
-                    // otherwise the error stands.
+                    // If the range begins at the end of the object or behind it, the answer is
+                    // empty; otherwise the error stands.
                     return match tag_of(meta.e_tag, meta.version) {
                         Some(tag) if meta.size <= range.start => {
                             Ok(Some((Vec::new(), meta.size, tag)))

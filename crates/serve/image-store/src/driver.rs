@@ -57,7 +57,8 @@ pub(crate) struct Plan {
     pub(crate) shown: String,
 }
 
-/// Opens an image, and serves it until its owner drops it. Each unfinished request then fails.
+/// Opens an image, and serves it until its owner drops it or the opening takes too long. Each
+/// unfinished request then fails.
 pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
     let ended = match prepare(&plan).await {
         Ok(()) => {
@@ -128,7 +129,7 @@ struct Driver {
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    /// When the state machine was made, by a clock that goes on while the machine is suspended.
+    /// When the state machine was made, by a clock that goes on while the computer is suspended.
     begin_ns: u64,
     opens_until: Instant,
     failures: u64,

@@ -1,10 +1,9 @@
-//! A folder as a store: extends the folder store of the crate `object_store`, which has no
-//! conditional PUT.
+//! A folder as a store: extends the folder store of the crate `object_store`, which cannot make the
+//! replacement of an object conditional on the object's tag.
 //!
-//! A conditional PUT replaces an object while it holds a lock on the object's folder (`flock`),
-//! which all processes of one machine see. [`Folder::open`] refuses file systems that other
-//! machines share without sharing the lock, because nothing would tell a second machine that an
-//! image has a writer.
+//! A conditional replacement holds a lock on the object's folder (`flock`), which all processes of
+//! one machine see. [`Folder::open`] refuses known file systems that other machines share without
+//! sharing the lock, because nothing would tell a second machine that an image has a writer.
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;

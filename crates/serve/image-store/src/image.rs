@@ -102,9 +102,9 @@ impl StoredImage {
     }
 
     /// Opens an image or a snapshot to read it in its present state. The call puts no object, and
-    /// the writer continues. Later writes stay invisible. Reads fail for data of an image that the
-    /// writer has deleted meanwhile. The data of a snapshot stay until the snapshot is removed.
-    /// Blocks.
+    /// the writer continues. Later writes stay invisible. A read of an image fails if the writer
+    /// has meanwhile deleted data that the read needs. The data of a snapshot stay until the
+    /// snapshot is removed. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -208,7 +208,7 @@ impl StoredImage {
         self.client.last_error()
     }
 
-    /// Returns `true` if the cache does not use its folder at present, because the disk has not
+    /// Returns `true` if the cache does not read its folder at present, because the disk has not
     /// answered.
     pub fn is_cache_aside(&self) -> bool {
         self.client.is_cache_aside()

@@ -2,7 +2,7 @@
 //! stores.
 //!
 //! * [`url`]: the address of an image; `place`: the store itself, by the crate `object_store`;
-//!   `folder`: a folder as a store, with the conditional PUT that `object_store` lacks for folders
+//!   `folder`: a folder as a store, with the conditional replacement that `object_store` lacks
 //! * [`client`]: carries out the state machine's operations on a store
 //! * [`mod@cache`]: keeps data that was read or written, in memory or in a folder
 //! * [`mod@probe`]: checks that a store respects the conditions of PUTs

@@ -10,8 +10,8 @@ use object_store::{PutMode, PutPayload};
 pub enum Verdict {
     /// The store carries out conditional PUTs, and respects the conditions.
     Good,
-    /// The store ignores conditions, so a second writer would destroy an image, or it refuses
-    /// conditional PUTs.
+    /// The store ignores conditions or gives two objects the same ETag, so a second writer would
+    /// destroy an image; or the store refuses conditional PUTs.
     Bad(&'static str),
     /// A request has failed; [`Client::last_error`] returns the reason.
     Failed,

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How often the reader requests an object that does not come or looks damaged.
 pub(crate) const READS_MAX: u32 = 5;
 
-/// How often the store must say that an object is missing before the reader believes it.
+/// After this many answers that an object is missing, the reader does not ask again.
 const MISSES_MAX: u32 = 3;
 
 /// The pause before the first repetition; each further pause is twice as long.
@@ -131,8 +131,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the map of an image from its head and its log up to `end`, and the objects that
-    /// could not be read. `None`: the checkpoint's map cannot be read.
+    /// Returns the map of an image from its head and its log up to `end`. Also returns the unusable
+    /// parts of the checkpoint's map, or else the first unusable segment. `None`: the checkpoint's
+    /// map cannot be read.
     pub(crate) async fn recovered(
         &self,
         head: &Head,
@@ -146,7 +147,8 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns `None`, and adds objects to `hits`, if a part of the map cannot be read.
+    /// Returns `None`, and adds objects to `hits`, if a part of the map cannot be read or the parts
+    /// do not form a map.
     pub(crate) async fn map(
         &self,
         head: &Head,

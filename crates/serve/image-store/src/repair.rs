@@ -230,7 +230,7 @@ impl Reader<'_> {
     }
 
     /// Returns `true` if the lost segment `at` was a fence. Then another writer continued the log a
-    /// window behind the fence, and no segment between them belongs to the log.
+    /// window behind the fence, and no segment within this window belongs to the log.
     async fn was_fence(&self, head: &Head, at: u64, epoch: u64) -> Result<bool, String> {
         let behind = self.header(head, at.saturating_add(WINDOW)).await.1?;
         let Read::Good((Header { epoch: of, sequence, durable, .. }, _)) = behind else {

@@ -32,8 +32,8 @@ pub enum Durability {
     Flush,
     /// A write ends only after it is durable.
     Each,
-    /// Without a flush, the PUT of written blocks begins after this time, or later when earlier
-    /// PUTs have ended.
+    /// Without a flush, the PUT of written blocks begins when the blocks fill a segment, or when
+    /// this time is over and earlier PUTs have ended.
     Interval(Duration),
 }
 

@@ -19,7 +19,7 @@ pub enum Status {
     },
     /// This process only reads the image, in the state in which this process opened it.
     Reading {
-        /// The epoch of the writer that left the image in this state.
+        /// The epoch of the image's last writer when this process opened the image.
         epoch: u64,
         /// The geometry of the image.
         geometry: Geometry,
@@ -67,7 +67,7 @@ pub struct CacheFigures {
 pub struct Figures {
     /// The operations on the store.
     pub costs: Costs,
-    /// The counters of the cache; zeroes if there is none.
+    /// How the cache answered this image's reads; zeroes if there is no cache.
     pub cache: CacheFigures,
     /// Operations that failed or had no answer in time, most of which the image's thread repeats.
     /// If the image is only read: failed reads of clients.

@@ -5,7 +5,7 @@
 //!   export   image on a store ── stored data ──▶ file (holes between), device or NBD server
 //! ```
 //! Users can interrupt an import, or an export into a file, and resume it later. A resumed import
-//! writes the blocks that the image lacks. A resumed export continues behind the part of the file
+//! writes only blocks that the image lacks. A resumed export continues behind the part of the file
 //! that is known to be durable. Until the file is complete, its name contains a word for the state
 //! of the image, so that no export resumes the file of another state.
 

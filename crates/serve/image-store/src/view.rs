@@ -126,9 +126,9 @@ impl View {
         runs.map(behind).sum()
     }
 
-    /// Passes all stored data from the block of the offset `start` on to `take`, piece by piece in
-    /// the order of the image, each with its offset. The bytes between the pieces are zeroes.
-    /// Blocks.
+    /// Passes stored data to `take`: all of it from the block that contains the offset `start`,
+    /// piece by piece in the order of the image, each with its offset. The bytes between the pieces
+    /// are zeroes. Blocks.
     ///
     /// # Errors
     /// The first error of `take`; or, in one line: a block is missing or damaged, or the store
@@ -174,7 +174,7 @@ impl View {
         Ok(map.extents() == self.map.extents())
     }
 
-    /// Returns the runs of a range as an iterator, because a large image has millions of runs.
+    /// Returns the runs of a range as an iterator, because a large image may have millions of runs.
     fn runs(&self, blocks: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let most = RUN_BYTES_MAX / u64::from(self.head.geometry.block_bytes);
         let all = self.map.extents().iter_from(blocks.start);

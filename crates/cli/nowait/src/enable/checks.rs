@@ -118,7 +118,7 @@ fn filtered(plan: &Plan, found: &mut Findings) {
 const UNCHARGED_RINGS: (u32, u32) = (5, 12);
 /// The least RLIMIT_MEMLOCK, in bytes, that is enough for the rings of several contexts.
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
-/// Number of threads that nowait starts besides its workers.
+/// The number of threads that this check counts besides nowait's workers.
 const OTHER_THREADS: u64 = 2;
 
 fn limited(plan: &Plan, found: &mut Findings) {

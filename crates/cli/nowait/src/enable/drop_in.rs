@@ -27,7 +27,7 @@ pub(crate) fn is_our_text(text: &str) -> bool {
 /// The end of the drop-in's first line if `nowait enable` has also made the drop-in's folder.
 const WITH_FOLDER: &str = "removes it and its folder.";
 
-/// The values may contain specifiers of systemd.
+/// systemd resolves specifiers (`%`) in the values.
 pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let line = |(name, value): &(&str, String)| {

@@ -19,7 +19,7 @@ pub(crate) enum Part {
     Kaio,
 }
 
-/// The calls, from a trace of fio, each with the groups of systemd that hold it.
+/// The calls that nowait adds, from a trace of fio, each with groups of systemd that hold it.
 pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("capget", Part::All, &["@process", "@system-service"]),
     ("clone3", Part::All, &["@process", "@system-service"]),

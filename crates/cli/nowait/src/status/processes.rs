@@ -49,8 +49,8 @@ fn look_at(
     let maps = read("maps")?;
     let mut libraries = maps.lines().filter_map(mapped_library);
     let (library, _, is_replaced) = libraries.find(|(path, via, is_replaced)| {
-        // Any libaio has that name. The version tells nowait's from others, but only in the mapped
-        // file.
+        // Any libaio has that name. The version in the mapped file shows if it is nowait's; a file
+        // that has replaced the mapped one shows nothing.
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };

@@ -1,14 +1,14 @@
 //! Proofs that the writer still has the image.
 //!
 //! The fence of the next writer stops a replaced writer. The next writer may delete its fence, but
-//! only when no earlier writer has a valid proof. Nothing stops a writer whose image was removed.
+//! only when no earlier writer has a valid proof. No fence stops a writer whose image was removed.
 //! So flushes and reads succeed only within a minute after a head in the store named this writer. A
 //! flush that covers no new segment needs no proof.
 //!
-//! After that minute the writer puts only segments less than `WINDOW` places behind the first place
-//! whose segment was not durable at the last proof. The fence of the next writer is not before that
-//! place, and the next writer's log continues `WINDOW` places behind the fence. So no late segment
-//! can enter the next writer's log, even if the fence was deleted.
+//! Without a proof from the last minute, the writer puts only segments less than `WINDOW` places
+//! behind the first place whose segment was not durable at the last proof. The next writer puts its
+//! fence at that place or behind it, and its log continues `WINDOW` places behind the fence. So no
+//! late segment can enter the next writer's log, even if the fence was deleted.
 
 use super::{PROOF_NS, Serving};
 use crate::head::HEAD_BYTES_MAX;

@@ -62,7 +62,7 @@ impl Writer {
     }
 
     pub(super) fn put(&self, write: Write) {
-        // An error means that the thread has ended: the cache stores no further pages.
+        // An error means that the thread takes no further pages, because it is to end.
         let _ = self.queue.send(Order::Write(write));
     }
 

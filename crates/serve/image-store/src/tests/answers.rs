@@ -117,7 +117,7 @@ fn a_store_that_ignores_conditions_is_found_out() {
     }
 }
 
-/// If the answer to a PUT is lost, the client repeats the PUT, and the store answers that the
+/// If the answer to a PUT is lost, a client may repeat the PUT. The store then answers that the
 /// object exists.
 #[test]
 fn an_object_that_is_there_already_says_nothing_of_the_store() {
