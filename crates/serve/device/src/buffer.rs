@@ -8,12 +8,14 @@
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
-/// The most bytes that a front requests in one chunk: longer transfers take several chunks.
+/// The most bytes that a front other than ublk requests in one chunk: longer transfers take several
+/// chunks.
 pub const PIECE_BYTES: usize = 256 << 10;
 /// The memory of the smallest chunk, in bytes. A front may give such a chunk to a client that holds
 /// no memory, beyond the pool's bound.
 pub const SMALL_BYTES: usize = 4096;
-/// The most bytes of a chunk: [`PIECE_BYTES`] and the blocks around them.
+/// The most bytes of a chunk: enough for [`PIECE_BYTES`] with the blocks at both ends, and for a
+/// request of ublk.
 const LARGEST: usize = 2 * PIECE_BYTES;
 const CLASSES: usize = (LARGEST / SMALL_BYTES).ilog2() as usize + 1;
 

@@ -213,7 +213,8 @@ impl<F> Transmission<F> {
     /// wait for the client's limits or for memory, or if the client has disconnected.
     ///
     /// # Errors
-    /// The input does not begin with a request, so the connection cannot be used any more.
+    /// A header in the input begins with a wrong magic number, so the connection cannot be used any
+    /// more.
     pub(crate) fn take<M: Medium<File = F>>(
         &mut self,
         input: &[u8],

@@ -50,7 +50,7 @@ impl EventLoop {
         Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
     }
 
-    /// Replaces the disk: the new disk does not report requests to the old disk. Waits for the
+    /// Replaces the disk: the new disk reports no ends of requests to the old disk. Waits for the
     /// requests in the old disk's queue, so that these no longer use lent memory. Blocking tasks of
     /// the old disk continue.
     pub(crate) fn renew(&mut self, shared: &Shared) -> Result<(), ServeError> {
