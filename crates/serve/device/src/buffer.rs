@@ -3,7 +3,8 @@
 //! After [`Pool::shared_by`] all images share half of the memory, and each image has an equal share
 //! of the other half for itself. So requests that wait for a stalled disk leave room for other
 //! images. A front may exceed the bound by one request of an image or client that holds no memory,
-//! so that each image and each client makes progress, however small the share is.
+//! so that each image and each client makes progress, however small the share is. The ublk front
+//! does not check the bound: the depth of its queues limits its memory.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
@@ -90,8 +91,8 @@ unsafe impl IoBufferMut for Chunk {
     }
 }
 
-/// Hands out chunks, counts them against a bound that callers check by [`Pool::has_room`], and
-/// keeps some freed memory for the next ones.
+/// Hands out chunks, counts them against a bound that most callers check by [`Pool::has_room`], and
+/// keeps some freed memory for the next chunks.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<AlignedBuffer>; CLASSES],

@@ -38,7 +38,7 @@ pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
 impl EventLoop {
-    /// The transfers of the loop's queue use about `memory_bytes` at most.
+    /// The transfers of the loop's queue use about `memory_bytes` at most, without those of ublk.
     pub(crate) fn new(
         shared: &Shared,
         bell: i32,
