@@ -38,7 +38,7 @@ pub(super) struct Link {
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The receive buffer takes replies and short data; longer data goes to its destination.
+/// The receive buffer takes replies and short data; longer data goes directly to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
 fn longer(pause: Duration) -> Duration {

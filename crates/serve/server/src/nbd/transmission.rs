@@ -108,8 +108,8 @@ pub(crate) struct Transmission<F> {
 
 /// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
-/// The most extents in a reply if there is no memory for more. A client that holds no memory always
-/// gets memory for so many.
+/// The most extents in a reply if there is no memory for more. A client that holds no memory and
+/// has no request in flight always gets memory for so many.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
@@ -580,8 +580,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Ends the transmission, because the client has disconnected. Chunks at the medium stay there;
-    /// the caller gives them back to the pool when their requests end.
+    /// Ends the transmission, because the connection is closed. Chunks at the medium stay there; the
+    /// caller gives them back to the pool when their requests end.
     pub(crate) fn abandon<M: Medium<File = F>>(&mut self, medium: &mut M) {
         if let Receive::Data { chunk: Some((chunk, _)), .. } =
             core::mem::replace(&mut self.receive, Receive::Header)

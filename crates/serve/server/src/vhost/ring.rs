@@ -75,7 +75,8 @@ pub struct Ring<F> {
     told: KnownFailures,
     memory: Arc<GuestMemoryMmap>,
     queue: Queue,
-    /// All writes are durable when they end, because the driver has not accepted the flush feature.
+    /// `true`: the driver has not accepted the flush feature, so each write must be durable when it
+    /// ends.
     writes_through: bool,
     call: Option<Counter>,
     error: Option<Counter>,
