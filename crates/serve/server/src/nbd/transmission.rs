@@ -8,10 +8,10 @@
 //! ```
 //! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond these limits, or while the
 //! pool has no room, the client's next request and all bytes after it wait unhandled. The data of a
-//! write gets memory one chunk at a time, as it arrives. A client that holds no memory may always
-//! take one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly,
-//! whatever other clients hold. The result of a query for extents, and the reply with it, also
-//! count as the client's memory.
+//! write gets memory one chunk at a time, as it arrives. A client that holds no memory may take one
+//! small chunk: its write continues with this chunk, slowly, whatever other clients hold. So does
+//! its read (`ChunkedRead`) if the client has no other request in flight. The result of a query for
+//! extents, and the reply with it, also count as the client's memory.
 
 mod chunked_read;
 
@@ -580,8 +580,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Ends the transmission, because the connection is closed. Chunks at the medium stay there; the
-    /// caller gives them back to the pool when their requests end.
+    /// Ends the transmission, because the connection is closed. Chunks at the medium stay there;
+    /// the caller gives them back to the pool when their requests end.
     pub(crate) fn abandon<M: Medium<File = F>>(&mut self, medium: &mut M) {
         if let Receive::Data { chunk: Some((chunk, _)), .. } =
             core::mem::replace(&mut self.receive, Receive::Header)
