@@ -28,7 +28,7 @@ pub struct TlsWish {
     /// The name that the server's certificate must be for.
     pub host: String,
     /// A folder laid out as for libnbd and QEMU: `ca-cert.pem` holds the authorities that sign
-    /// servers. `client-cert.pem` and `client-key.pem`, which may be absent, hold the client's
+    /// servers. `client-cert.pem` and `client-key.pem`, which may both be absent, hold the client's
     /// certificate and key. `None`: the system's authorities, and no client certificate.
     pub certificates: Option<PathBuf>,
 }

@@ -49,7 +49,7 @@ struct Job {
 
 impl BlockingTasks {
     /// Makes a value that starts up to `threads` threads. Clients take turns. The tasks of one
-    /// client for one image occupy at most half of the threads, but at least one.
+    /// client for one image may occupy half of the threads, or the only thread.
     pub fn new(threads: usize) -> Arc<BlockingTasks> {
         BlockingTasks::of_images(threads, 1)
     }

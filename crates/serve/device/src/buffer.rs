@@ -3,17 +3,20 @@
 //! After [`Pool::shared_by`] all images share half of the memory, and each image has an equal share
 //! of the other half for itself. So requests that wait for a stalled disk leave room for other
 //! images. A front may exceed the bound by one request of an image or client that holds no memory,
-//! so that each image and each client makes progress, however small the share is.
+//! so that each image and each client makes progress, however small the share is. The ublk front
+//! does not check the bound: the depth of its queues limits its memory.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
-/// The most bytes that a front requests in one chunk: longer transfers take several chunks.
+/// The most bytes that a front other than ublk requests in one chunk: longer transfers take several
+/// chunks.
 pub const PIECE_BYTES: usize = 256 << 10;
 /// The memory of the smallest chunk, in bytes. A front may give such a chunk to a client that holds
 /// no memory, beyond the pool's bound.
 pub const SMALL_BYTES: usize = 4096;
-/// The most bytes of a chunk: [`PIECE_BYTES`] and the blocks around them.
+/// The most bytes of a chunk: enough for [`PIECE_BYTES`] with the blocks at both ends, and for a
+/// request of ublk.
 const LARGEST: usize = 2 * PIECE_BYTES;
 const CLASSES: usize = (LARGEST / SMALL_BYTES).ilog2() as usize + 1;
 
@@ -88,8 +91,8 @@ unsafe impl IoBufferMut for Chunk {
     }
 }
 
-/// Hands out chunks, counts them against a bound that callers check by [`Pool::has_room`], and
-/// keeps some freed memory for the next ones.
+/// Hands out chunks, counts them against a bound that most callers check by [`Pool::has_room`], and
+/// keeps some freed memory for the next chunks.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<AlignedBuffer>; CLASSES],

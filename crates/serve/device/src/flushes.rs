@@ -1,5 +1,5 @@
 //! Flushes and durable writes of one image. If one fails, each client whose data may be lost gets
-//! an error.
+//! an error. The durable writes here are those of blocking tasks, and with `Cache::Host` all.
 //!
 //! If the kernel could not write data, only one flush or durable write of each open file returns an
 //! error (errseq, mm/filemap.c). By then the kernel has dropped the data, as many disks do, so the

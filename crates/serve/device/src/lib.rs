@@ -30,10 +30,10 @@
 //! **Durability** is like that of a disk. When a flush succeeds, every write that ended before the
 //! flush began is durable, unless an earlier flush has failed. A write with `durable` is durable
 //! when the write succeeds. For an image in a file, a failed flush also fails all flushes that
-//! overlap with it, and the next flush of each other client. A failed flush also fails durable
-//! writes that overlap with it: blocking tasks, and with [`Cache::Host`] all. For an image on an
-//! NBD server or an object store, this crate reports a failed flush only to the client that sent
-//! it.
+//! overlap with it, and the next flush of each other client that is connected then. A failed flush
+//! also fails durable writes that overlap with it: blocking tasks, and with [`Cache::Host`] all.
+//! For an image on an NBD server or an object store, this crate reports a failed flush only to the
+//! client that sent it.
 
 pub mod backing;
 pub mod blocking_tasks;

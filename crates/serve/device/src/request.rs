@@ -33,8 +33,8 @@ pub enum BlockingTask {
         range: Range<u64>,
         /// Keep the space of the range allocated, rather than make a hole.
         allocated: bool,
-        /// Fail with `EOPNOTSUPP` rather than write zeroes to whole blocks. The task writes zeroes
-        /// to parts of blocks in any case.
+        /// Fail with `EOPNOTSUPP` rather than write zeroes to whole blocks. The task may still
+        /// write zeroes to parts of blocks.
         fast: bool,
         /// The effect must be durable when the task ends.
         durable: bool,

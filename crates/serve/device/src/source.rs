@@ -26,7 +26,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// The size cannot be determined.
     fn size(&self) -> Result<u64, ImageError>;
 
-    /// Makes [`Source::size`] return the present size from then on.
+    /// Makes later calls of [`Source::size`] see a size that another program has changed.
     ///
     /// # Errors
     /// The size cannot be determined, or cannot change.
@@ -46,7 +46,8 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
         self.path().display().to_string()
     }
 
-    /// Returns `true` if the source accepts no changes.
+    /// Returns `true` if an NBD server permits no changes of its export; `false` for other sources,
+    /// even if they were opened only for reading.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -82,8 +83,8 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// `EOPNOTSUPP`: the source cannot do that.
     fn discard(&self, range: Range<u64>) -> Result<(), Errno>;
 
-    /// Zeroes whole blocks without sending zeroes for all of them. With `fast`, fails if that would
-    /// take as long as writing zeroes.
+    /// Zeroes whole blocks without sending zeroes for all of them. `fast` makes an NBD server fail
+    /// if that would take as long as writing zeroes; other sources ignore `fast`.
     ///
     /// # Errors
     /// `EOPNOTSUPP`: the source cannot do that.

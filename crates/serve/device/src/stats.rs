@@ -85,7 +85,7 @@ impl Stats {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Ends the count of a request in flight whose client has gone.
+    /// Stops counting a dropped request as in flight, and counts no end of it.
     pub fn forget(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
     }

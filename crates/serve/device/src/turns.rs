@@ -65,8 +65,8 @@ impl<J> Turns<J> {
         self.running.iter().filter(|other| other.client == asker.client).count()
     }
 
-    /// Takes a job of the client that occupies the fewest threads; among several such clients, the
-    /// first in the line. `None`: no job may run now. The job counts as running until
+    /// Takes a job that may run, of the client that occupies the fewest threads; among several such
+    /// clients, the first in the line. `None`: no job may run now. The job counts as running until
     /// [`Turns::end`].
     pub(crate) fn take(&mut self) -> Option<(Asker, J)> {
         let askers = self.waiting.iter().map(|(asker, _)| *asker).enumerate();

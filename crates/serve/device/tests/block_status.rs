@@ -101,7 +101,7 @@ fn without_block_status_the_whole_range_is_data() {
     thread.join().unwrap();
 }
 
-/// The chunks of a reply come in any order, and between them the reply to another request.
+/// The chunks of a reply come in any order, and the reply to another request comes between them.
 #[test]
 fn a_read_comes_in_chunks() {
     let (_folder, socket, thread) = telling(|mut client| {

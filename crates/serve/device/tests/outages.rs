@@ -349,7 +349,8 @@ fn reads_of_cached_data_do_not_wait_for_the_server() {
 }
 
 /// Greets a client, and answers its requests from the storage until `ends` returns `true` for a
-/// request; then waits until the client leaves, and returns this request.
+/// request; then waits until the client leaves, and returns this request. `None`: the client has
+/// left before.
 fn serve_until(
     storage: &mut Storage,
     mut client: UnixStream,

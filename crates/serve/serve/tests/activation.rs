@@ -5,7 +5,7 @@ mod support;
 use std::process::Command;
 use support::outcome;
 
-/// Runs `nowait serve` as systemd would, from a shell that opens descriptor 3 as `given` says.
+/// Runs `nowait serve` as systemd would, from a shell that redirects descriptor 3 as `given` says.
 fn serve(given: &str) -> (i32, String, String) {
     let script = format!(
         "LISTEN_FDS=1 LISTEN_PID=$$ exec '{}' serve /image {given}",

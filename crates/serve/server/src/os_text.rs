@@ -21,7 +21,8 @@ pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsSt
     text.as_bytes().strip_prefix(prefix.as_bytes()).map(OsStr::from_bytes)
 }
 
-/// Splits `[NAME=]PATH`. A path that contains `=` needs a `/` before the `=`, as in `./a=b`.
+/// Splits `[NAME=]PATH`. Without NAME, a path that contains `=` needs a `/` before the `=`, as in
+/// `./a=b`.
 ///
 /// # Errors
 /// The name is not UTF-8. The protocols require names in UTF-8.

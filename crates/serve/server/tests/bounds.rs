@@ -108,13 +108,14 @@ fn untaken_replies_stay_within_the_memory_for_all() {
         option(7, &go("disk")),
     ];
     ask(status, &chosen);
-    // The answers to these options are longer than the options.
+    // Clients may send options without end. The answers to the second option are longer than the
+    // option.
     ask(|_| option(10, &contexts("disk", &["base:"])), &[option(8, &[])]);
     ask(|_| option(3, &[]), &[]);
 }
 
-/// The guest sends requests of 1000 segments or 32 ranges, by indirect tables. The device completes
-/// none of these requests.
+/// The guest sends requests of 1000 segments or 32 ranges, by indirect tables. The medium holds
+/// their ends back until the test has checked the counts.
 #[test]
 fn segments_and_ranges_count_toward_the_memory_for_all() {
     const SEGMENTS: u64 = 1000;

@@ -14,7 +14,7 @@ use std::{
 };
 
 const LIMIT_MS: u64 = 100;
-/// The pause between two bytes: shorter than the limit.
+/// The longest pause between two bytes: shorter than the limit.
 const DRIP: Duration = Duration::from_millis(20);
 /// An option without data that the server does not know.
 const UNKNOWN: &[u8] = b"IHAVEOPT\0\0\0\x77\0\0\0\0";

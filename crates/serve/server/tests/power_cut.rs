@@ -1,8 +1,8 @@
 //! The power fails during NBD writes: no data that was acknowledged as durable is lost.
 //!
 //! Sessions, [`Disk`], queue, workers and page cache are those of a server; only the workers' calls
-//! go to a simulated device instead of the kernel. Clients write whole sectors, some of them with
-//! FUA, and flush. The oracle records the replies, and judges the data that is left after the cut.
+//! go to a simulated device instead of the kernel. Clients write whole sectors, sometimes with FUA,
+//! and flush. The oracle records the replies, and judges the data that is left after the cut.
 //! Two connections use one image, which the protocol allows: a flush on one connection makes the
 //! acknowledged writes of the other connection durable.
 //!
@@ -227,7 +227,7 @@ impl Run {
     }
 }
 
-/// Runs clients until a power cut; returns the verdict of the oracle.
+/// Runs clients, cuts the power meanwhile or afterwards, and returns the verdict of the oracle.
 fn cut(seed: u64, faults: Faults, cache: Cache) -> Result<(), String> {
     let config = Config { faults, ..Config::new(seed) };
     let mut run = Run::new(&config, cache);

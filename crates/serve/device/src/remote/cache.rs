@@ -124,7 +124,8 @@ impl ImageCache {
         Some(Visit { image: self.clone(), command: *command, pages, mark })
     }
 
-    /// Removes all pages of the image from the cache, because no read of it may succeed any more.
+    /// Removes all pages of the image from the cache, because reads of the image must fail from now
+    /// on.
     pub(super) fn end(&self) {
         self.cache.state.lock().pages.forget(|key| key.image == self.image);
     }

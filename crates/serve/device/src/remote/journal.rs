@@ -66,7 +66,8 @@ impl Journal {
         self.gone + self.changes.len() as u64
     }
 
-    /// Removes the changes that a flush has made durable; all changes after a failure of the image.
+    /// Removes the changes with numbers below `end`: a flush has made them durable, or the image
+    /// has failed.
     pub(super) fn forget(&mut self, end: u64) {
         while self.gone < end
             && let Some(change) = self.changes.pop_front()

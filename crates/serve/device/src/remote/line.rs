@@ -135,8 +135,8 @@ impl Line {
         }
     }
 
-    /// Takes back the memory of a write that was sent. If the server has answered the write
-    /// already, ends it.
+    /// Takes back the memory of a write that was sent. Ends the write if the server has answered it
+    /// already.
     pub(super) fn sent(&self, cookie: u64, memory: Memory) -> io::Result<()> {
         let mut state = self.state.lock();
         let request = state.requests.get_mut(&cookie).ok_or_else(wire::strange)?;
@@ -320,7 +320,7 @@ impl Line {
         state.verdict.take().map_or(Ok(()), Err)
     }
 
-    /// Counts the time that the lost connection was silent.
+    /// Also counts the time that the lost connection was silent.
     pub(super) fn has_waited(&self, limit: Duration) -> bool {
         self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
     }
@@ -437,8 +437,8 @@ impl State {
     }
 
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
-        /// If a server only sends errors, the limit ends the connection: such a server does not
-        /// count as silent.
+        /// The most errors in one reply. A server that sends errors without end does not count as
+        /// silent, so this limit ends the connection.
         const FAILURES_MAX: u32 = 64;
         let so_far = &mut self.sent(cookie)?.so_far;
         so_far.failure.get_or_insert(errno);

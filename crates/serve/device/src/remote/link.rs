@@ -38,7 +38,7 @@ pub(super) struct Link {
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The receive buffer takes replies and short data; longer data goes to its destination.
+/// The receive buffer takes replies and short data; longer data goes directly to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
 fn longer(pause: Duration) -> Duration {
@@ -46,7 +46,8 @@ fn longer(pause: Duration) -> Duration {
 }
 
 impl Link {
-    /// Fails all requests when the image is being closed, or the client gives up the server.
+    /// Serves until the image is being closed or the client gives up the server, and then fails the
+    /// requests that are left.
     pub(super) fn run(self, stream: Stream) {
         let talk = self.export.talk;
         let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
@@ -204,7 +205,7 @@ impl Link {
     }
 }
 
-/// A stream whose server must not be silent for too long while it has requests.
+/// A stream whose read fails if the server has requests and answers none for too long.
 struct Watched<'a> {
     stream: &'a mut Stream,
     line: &'a Line,

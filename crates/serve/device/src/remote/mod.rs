@@ -244,8 +244,8 @@ impl Source for Remote {
             let memory = Memory::Bytes(vec![0; len as usize]);
             let (done, memory) = self.call(self.read_of(len), first, len, memory);
             done?;
-            // The client reads whole pages, so the first and the last piece may have more bytes
-            // than the caller asked for.
+            // With a cache the client reads whole pages, so the first and the last piece may have
+            // more bytes than the caller asked for.
             let (start, end) = (first.max(at), (first + len).min(at + bytes.len() as u64));
             let [from, to] = [first, at].map(|base| (start - base) as usize..(end - base) as usize);
             bytes[to].copy_from_slice(&memory.bytes()[from]);

@@ -57,7 +57,7 @@ impl Request {
         is_whole.then(|| self.so_far.failure.map_or(Ok(()), Err))
     }
 
-    /// Also caches the data of a successful read or write.
+    /// Also offers the data of a successful read or write to the image's cache, if there is one.
     pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
         if let Some(visit) = self.visit
             && result.is_ok()

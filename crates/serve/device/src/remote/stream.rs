@@ -46,7 +46,8 @@ impl Stream {
         Ok(Stream::Plain(Socket { socket, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Limits each further read and write on this handle. Lifts the deadline of the handshake.
+    /// Limits each further read and write on the socket; `None`: no limit. Lifts the deadline of
+    /// the handshake for this handle.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.until_ns.store(0, Relaxed);

@@ -174,8 +174,8 @@ impl Channel {
 }
 
 impl State {
-    /// Reads bytes that have arrived; `None`: more must arrive first. [`Channel::send`] sends the
-    /// client's replies of the TLS protocol itself with the next write.
+    /// Reads bytes that have arrived; `None`: more must arrive first. If TLS itself needs a reply,
+    /// the next [`Channel::send`] sends it.
     fn read(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
         loop {
             match self.connection.reader().read(bytes) {

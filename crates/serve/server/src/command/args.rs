@@ -268,8 +268,8 @@ impl ServeArgs {
         self.images.iter().map(|image| self.object(image.own.key_file.as_ref())).collect()
     }
 
-    /// Returns the time limits for NBD servers: a server has half of `--reconnect` to answer, and a
-    /// new connection to the server has the other half.
+    /// Returns the time limits for NBD servers: a silent server has half of `--reconnect` to
+    /// answer, and the client has the other half to connect again.
     fn patience(&self) -> Patience {
         let outage = Duration::from_secs(self.reconnect);
         Patience { outage, silence: outage / 2, say: Some(|text| say(text)), ..Patience::default() }
@@ -313,8 +313,8 @@ fn os_text() -> OsStringValueParser {
     OsStringValueParser::new()
 }
 
-/// Parses `[NAME=]PATH[,OPTION…]`. A path that contains `=` needs a `/` before the `=`, as in
-/// `./a=b`.
+/// Parses `[NAME=]PATH[,OPTION…]`. Without NAME, a path that contains `=` needs a `/` before the
+/// `=`, as in `./a=b`.
 fn image(text: &OsStr) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
     let (name, path) = named_path(text)?;

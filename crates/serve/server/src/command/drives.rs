@@ -59,7 +59,7 @@ fn make_one(
 }
 
 /// With `--ublk`, keeps memory reclaim in the server's threads from waiting for their own devices.
-/// The caller calls this before the first thread starts.
+/// The threads inherit this setting, so the caller calls this before it starts an engine or server.
 pub(super) fn prepare(args: &ServeArgs) {
     if !args.ublk.is_empty() {
         // Without the privilege for this, serving is safe as long as the machine has free memory.

@@ -65,7 +65,8 @@ impl PidFile {
         name.push(format!(".{}", process::id()));
         let new = path.with_file_name(name);
         let placed = fs::write(&new, number_text()).and_then(|()| place(&new, path));
-        // hard_link(2) gives the file a second name, and an error leaves it without a use.
+        // After hard_link(2) the file also has the name `path`; after an error nothing uses the
+        // file. After rename(2) this removal has no effect.
         let _ = fs::remove_file(&new);
         let failed = |error| ServeError::io(&option, &error);
         match placed.map_err(failed)? {

@@ -32,8 +32,8 @@ use nowait_sys::{
 use nowait_terminal::say;
 use std::{os::fd::AsRawFd, path::Path, sync::Arc, thread, time::Instant};
 
-/// Serves until a signal comes, the last client has gone (with `--exit-with-last-client`), or no
-/// client can connect any more.
+/// Serves until SIGTERM or SIGINT comes, the last client has gone (with `--exit-with-last-client`),
+/// or no client can connect any more.
 ///
 /// # Errors
 /// An image, an address or a file cannot be used; a thread has failed; some writes could not be
@@ -57,8 +57,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     };
     main.say_what_is_served();
     let served = main.run();
-    // The status thread keeps its listener until the process ends, so remove the socket's name
-    // here.
+    // Each status thread keeps its listener until the process ends, so remove the names of their
+    // sockets here.
     main.status_listeners.unlink();
     served?;
     main.end()
@@ -373,7 +373,7 @@ impl Main {
         let (engine, named) = (nowait.clone(), args.clone());
         let (config, cache, images) = start.step(move || open(&engine, &named))?;
         // The following two steps may wait. They come before the first client is served, because a
-        // start that is given up does not make writes durable.
+        // start that is given up might not make writes durable.
         let machines = listen_for_machines(args, &start)?;
         let own = start.step(|| Ok(own_socket::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
@@ -547,8 +547,8 @@ impl Main {
         }
     }
 
-    /// New TLS connections use the new files. If a file cannot be read, the server keeps the
-    /// earlier ones.
+    /// New TLS connections use the new files. If loading them fails, the server keeps the earlier
+    /// settings.
     fn reload_tls(&self) {
         match self.tls.as_ref().map(Tls::load) {
             None => {}

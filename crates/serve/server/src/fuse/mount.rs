@@ -21,7 +21,7 @@ pub struct Mount {
 /// The result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
-    /// No program had the file open.
+    /// No program had the file open, or the file was not mounted any more.
     Clean,
     /// The unmount failed, normally because a program has the file open. The program's requests
     /// fail after the serving threads have ended.

@@ -1,4 +1,4 @@
-//! The FUSE requests that one serving thread has in flight, or for which it has no memory yet.
+//! The FUSE requests that one serving thread has in flight, and those that have not begun yet.
 
 use super::{
     ImageFile,
@@ -40,7 +40,7 @@ impl RequestTable {
         self.active.len() - self.free.len()
     }
 
-    /// Drops all requests, because the thread has dropped its disk. Each dropped reply answers its
+    /// Drops all requests, because the thread replaces its disk. Each dropped reply answers its
     /// request with `EIO`.
     pub(crate) fn give_up(&mut self) {
         for active in core::mem::take(self).active.into_iter().flatten() {

@@ -8,10 +8,10 @@
 //! ```
 //! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond these limits, or while the
 //! pool has no room, the client's next request and all bytes after it wait unhandled. The data of a
-//! write gets memory one chunk at a time, as it arrives. A client that holds no memory may always
-//! take one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly,
-//! whatever other clients hold. The result of a query for extents, and the reply with it, also
-//! count as the client's memory.
+//! write gets memory one chunk at a time, as it arrives. A client that holds no memory may take one
+//! small chunk: its write continues with this chunk, slowly, whatever other clients hold. So does
+//! its read (`ChunkedRead`) if the client has no other request in flight. The result of a query for
+//! extents, and the reply with it, also count as the client's memory.
 
 mod chunked_read;
 
@@ -108,8 +108,8 @@ pub(crate) struct Transmission<F> {
 
 /// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
-/// The most extents in a reply if there is no memory for more. A client that holds no memory always
-/// gets memory for so many.
+/// The most extents in a reply if there is no memory for more. A client that holds no memory and
+/// has no request in flight always gets memory for so many.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
@@ -213,7 +213,8 @@ impl<F> Transmission<F> {
     /// wait for the client's limits or for memory, or if the client has disconnected.
     ///
     /// # Errors
-    /// The input does not begin with a request, so the connection cannot be used any more.
+    /// A header in the input begins with a wrong magic number, so the connection cannot be used any
+    /// more.
     pub(crate) fn take<M: Medium<File = F>>(
         &mut self,
         input: &[u8],
@@ -579,7 +580,7 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Ends the transmission, because the client has disconnected. Chunks at the medium stay there;
+    /// Ends the transmission, because the connection is closed. Chunks at the medium stay there;
     /// the caller gives them back to the pool when their requests end.
     pub(crate) fn abandon<M: Medium<File = F>>(&mut self, medium: &mut M) {
         if let Receive::Data { chunk: Some((chunk, _)), .. } =

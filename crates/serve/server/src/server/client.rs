@@ -249,8 +249,8 @@ impl Client {
     }
 
     /// Returns `true` if the client waits for memory of the server, all its replies are sent, and
-    /// the client is still connected. Polls the socket, because the socket of such a client is not
-    /// in the epoll set, so that the set reports no hang-up.
+    /// the client is still connected. Polls the socket: the epoll set does not contain the socket
+    /// of such a client, and therefore reports no hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
         self.session.waits_for_memory()
             && !self.stuck

@@ -38,7 +38,7 @@ pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
 impl EventLoop {
-    /// The transfers of the loop's queue use about `memory_bytes` at most.
+    /// The transfers of the loop's queue use about `memory_bytes` at most, without those of ublk.
     pub(crate) fn new(
         shared: &Shared,
         bell: i32,
@@ -50,7 +50,7 @@ impl EventLoop {
         Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
     }
 
-    /// Replaces the disk: the new disk does not report requests to the old disk. Waits for the
+    /// Replaces the disk: the new disk reports no ends of requests to the old disk. Waits for the
     /// requests in the old disk's queue, so that these no longer use lent memory. Blocking tasks of
     /// the old disk continue.
     pub(crate) fn renew(&mut self, shared: &Shared) -> Result<(), ServeError> {

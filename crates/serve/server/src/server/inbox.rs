@@ -20,7 +20,7 @@ pub(crate) enum Order {
     Ask(Arc<ImageFile<AnySource>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
-    /// Begin no more requests of NBD clients and FUSE files. End when no client, no ublk queue and
+    /// Refuse further requests of NBD clients and FUSE files. End when no client, no ublk queue and
     /// no request in flight is left, or at this time by the clock of `now_ns`.
     Stop(u64),
 }
@@ -116,7 +116,8 @@ impl Clients {
         self.refused.load(Relaxed)
     }
 
-    /// Returns how many clients were disconnected because they made no progress.
+    /// Returns how many NBD clients were disconnected because they took too long to choose an
+    /// export, or made no progress.
     pub fn timed_out(&self) -> u64 {
         self.timed_out.load(Relaxed)
     }

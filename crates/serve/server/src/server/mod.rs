@@ -180,7 +180,8 @@ const TASKS_MAX: usize = 8;
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Starts serving `images`. A client that asks for the empty export name gets the first image.
+    /// Starts serving `images`. A client that asks for the empty export name gets the first image,
+    /// if the access rules admit the client to this image.
     ///
     /// # Errors
     /// No descriptors or threads left. If a started thread cannot make its queue, [`Server::stop`]
@@ -306,7 +307,7 @@ impl Server {
     }
 
     /// Waits up to 30 seconds for the requests in flight, closes all connections, and makes the
-    /// writes to all images durable.
+    /// writes to all writable images durable.
     ///
     /// # Errors
     /// A serving thread has failed, or an image could not be made durable.

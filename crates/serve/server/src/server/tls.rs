@@ -27,8 +27,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The private key of the server's certificate.
     pub key: PathBuf,
-    /// The certificate authorities for clients: the server refuses a client whose certificate none
-    /// of these authorities has signed. `None`: clients need no certificate.
+    /// The certificate authorities for clients: the server refuses a client without a certificate
+    /// that one of these authorities has signed. `None`: clients need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 

@@ -296,7 +296,7 @@ impl Worker {
         }
     }
 
-    /// Disconnects clients that must act and have made no progress for too long.
+    /// Disconnects clients that must act and have not done so in time.
     fn sweep(&mut self, now_ns: u64) {
         if now_ns < self.swept_ns + SWEEP_NS {
             return;

@@ -96,7 +96,7 @@ struct Answers<S> {
 }
 
 impl<S: Fn() -> Status> Answers<S> {
-    /// After a panic closes the connection without an answer.
+    /// If making the answer panics, closes the connection without an answer.
     async fn answer(&self, socket: Socket) -> io::Result<()> {
         let (mut stream, mut question) = (stream(socket)?, Vec::new());
         while !http::is_whole(&question) && stream.read_buf(&mut question).await? > 0 {}

@@ -1,4 +1,4 @@
-//! The status of a running server: on a local socket, in JSON and for Prometheus.
+//! The status of a running server: on sockets, in JSON and for Prometheus.
 //!
 //! ```text
 //!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status

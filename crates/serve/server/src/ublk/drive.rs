@@ -229,7 +229,7 @@ impl Drive {
         let removed =
             stopped.and_then(|()| self.control.delete(id, Deadline::after_ns(PATIENCE_NS)));
         match removed {
-            // Another program has removed the device first.
+            // `ENODEV`: another program has removed the device first.
             Ok(()) | Err(Errno::NODEV) => {}
             Err(errno) => {
                 say(format_args!("cannot remove {}: {errno}", self.path.display()));

@@ -55,7 +55,7 @@ pub struct Request {
 /// A request whose chain the driver has built wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRequest {
-    /// The address of the status byte, if the request has one.
+    /// The address of the last writable byte that was found in the chain, to which the status goes.
     pub status: Option<GuestAddress>,
 }
 

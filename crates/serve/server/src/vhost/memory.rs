@@ -22,7 +22,7 @@ pub(super) struct Memory {
     whole: Option<Arc<GuestMemoryMmap>>,
 }
 
-/// The most parts that a VMM can add, as in the kernel's vhost.
+/// The number of parts from which on a VMM can add no more.
 pub(super) const PARTS_MAX: usize = 509;
 
 impl Memory {

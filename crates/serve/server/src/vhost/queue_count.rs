@@ -48,8 +48,8 @@ impl QueueCount {
         Err(Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, line)))
     }
 
-    /// If the VMM has disconnected after it asked for the number, reports the likely reason on
-    /// standard error, once in the life of the process.
+    /// If no message since the VMM asked for the number has shown that the number is enough,
+    /// reports this likely reason on standard error, once in the life of the process.
     pub(super) fn tell(&self, image: &str) {
         if let Some(line) = self.reason(image)
             && !SAID.swap(true, Relaxed)

@@ -75,7 +75,8 @@ pub struct Ring<F> {
     told: KnownFailures,
     memory: Arc<GuestMemoryMmap>,
     queue: Queue,
-    /// All writes are durable when they end, because the driver has not accepted the flush feature.
+    /// `true`: the driver has not accepted the flush feature, so each write must be durable when it
+    /// ends.
     writes_through: bool,
     call: Option<Counter>,
     error: Option<Counter>,
@@ -126,7 +127,7 @@ pub enum TakeOutcome {
 /// The bytes that count for a segment in flight: its descriptions in the ring, the medium, the
 /// queue and the kernel.
 const SEGMENT_COST_BYTES: usize = 128;
-/// The bytes that count for a range to discard or zero while its task waits for a thread.
+/// The bytes that count for a range to discard or zero until its request has ended.
 const RANGE_COST_BYTES: usize = 256;
 
 enum Fate {
@@ -189,7 +190,8 @@ impl<F> Ring<F> {
         self.requests.len() - self.free.len()
     }
 
-    /// Returns `true` if the driver has written invalid indices.
+    /// Returns `true` if the driver has written invalid indices, or the device cannot access the
+    /// ring.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
@@ -244,7 +246,7 @@ impl<F> Ring<F> {
     }
 
     /// Returns the first descriptor of the next request; `Ok(None)`: there is no request. `Err`:
-    /// the driver has written invalid indices.
+    /// the driver has written invalid indices, or the device cannot access the ring.
     fn next_head(&mut self) -> Result<Option<u16>, ()> {
         if let Some(head) = self.again.pop() {
             return Ok(Some(head));
@@ -560,7 +562,7 @@ impl<F> Ring<F> {
     }
 
     /// Handles the end of a part of a request at the medium. Answers the driver after the last
-    /// part.
+    /// part, unless the next server repeats the request.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         let RequestEnd { tag, result, chunk, .. } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };

@@ -139,8 +139,8 @@ impl Session {
 
     fn end(&mut self) {
         for index in 0..self.queues.len() {
-            // The error means that the serving thread has ended, which has no requests in flight
-            // any more.
+            // An error means that the serving thread has ended, so that it has no requests in
+            // flight any more.
             let _ = self.pause(index);
         }
     }

@@ -107,8 +107,8 @@ impl Workers {
         answered.recv().map_err(|_| Errno::IO)
     }
 
-    /// Tells each thread to end as soon as it has no rings, and waits until all threads have ended,
-    /// or one has failed.
+    /// Tells each thread to end as soon as it has no rings. Then waits for the end of the threads
+    /// in their order, up to the first that has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: ThreadHandle| {

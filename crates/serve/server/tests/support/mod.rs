@@ -12,7 +12,7 @@ use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
 pub(crate) const SIZE: usize = 8 << 20;
 
-/// The size of a fuzzer's image, in bytes: a little more than the largest chunk. An input of some
+/// The size of a fuzzer's image, in bytes: a little more than `PIECE_BYTES`. An input of some
 /// hundred bytes can ask for dozens of reads of the whole image, so with a larger image a fuzzer
 /// would mostly clear and copy memory.
 pub(crate) const SMALL_SIZE: usize = 272 << 10;
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     pub(crate) holds: bool,
     /// Borrow lent memory instead of asking for a copy.
     pub(crate) borrows: bool,
-    /// Make every other sector a hole.
+    /// Report every other sector as a hole.
     pub(crate) fragmented: bool,
 }
 

@@ -35,7 +35,8 @@ pub(crate) fn requests(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let mut client = client(Security::Plain);
     client.choose("disk", first & 1 != 0);
-    // An input of odd length finds a pool without room, as if other clients used all memory.
+    // An odd number of bytes after the first one finds a pool without room, as if other clients
+    // used all memory.
     let short = said.len() % 2 != 0;
     if short {
         client.memory.pool = Pool::new(0);

@@ -14,7 +14,7 @@ use nowait_device::{Medium, PIECE_BYTES, RequestEnd, Tag};
 #[derive(Debug)]
 pub(super) struct ChunkedRead {
     slot: u32,
-    /// The offset of the next chunk in the image, in bytes.
+    /// The offset in the image of the chunk in flight, or else of the next chunk, in bytes.
     offset: u64,
     /// The bytes left, including the chunk in flight.
     left: usize,
