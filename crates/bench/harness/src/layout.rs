@@ -1,5 +1,5 @@
-//! The files of the cases. The harness checks for free space before it writes a file, writes all
-//! blocks, and removes the files at the end unless the user keeps them.
+//! The files of the cases. The harness checks for free space before it lays out a file, and removes
+//! the files at the end unless the user keeps them.
 //!
 //! A read of a hole does not reach the disk, so the harness writes each file once, with bytes that
 //! do not compress, before runs read it. Cold cases share one file, which is larger than the part
@@ -28,7 +28,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// [`holds_pattern`] distinguishes a test file from a file of the user by so many places.
+/// The number of places that [`holds_pattern`] checks.
 const PLACES: u64 = 64;
 
 /// A test file. Dropping this value removes the file, unless `keep` is set.
