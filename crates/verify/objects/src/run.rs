@@ -61,11 +61,13 @@ enum Claim {
     Read(Range<usize>, usize),
     /// Like `Read`, but beyond the end of the image: refused, unless the image grows meanwhile.
     Beyond(Range<usize>, usize),
-    /// A change, with its number, and `true` if it is durable at its end.
+    /// A change, with the number of changes up to it, and `true` if the change is durable at its
+    /// end.
     Change(usize, bool),
     /// A flush, with the number of changes that had ended at its beginning.
     Flush(usize),
-    /// A shrink, with the number of the change, of the blocks that are left, and of the size.
+    /// A shrink, with the number of changes up to it, the number of blocks left, and the size's
+    /// number in [`Sizes`].
     Shrink(usize, usize, usize),
 }
 

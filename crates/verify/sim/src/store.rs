@@ -332,8 +332,8 @@ mod tests {
     }
 
     proptest! {
-        /// A power cut changes nothing without losses, nothing that was flushed, and no synchronous
-        /// write.
+        /// Without losses, a power cut changes nothing. With losses, it changes neither a file that
+        /// was just flushed nor the last synchronous write.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

@@ -8,7 +8,7 @@ pub enum Canary {
     /// A direct write leaves the pages of its range in the cache.
     KeepPages,
     /// A direct write leaves the pages of its range that are being read, and lets other requests
-    /// cache pages while it is in flight.
+    /// cache pages while the write is in flight.
     SkipLocked,
     /// Truncation and direct requests take no place in the order.
     NoOrder,

@@ -249,7 +249,8 @@ impl<'m> Runner<'m> {
         Ok(self.sync_errors == before)
     }
 
-    /// The cache must never write the old content of these pages back.
+    /// The cache must not write the old content of these pages back, unless an operation writes to
+    /// the same page.
     fn rival(&mut self, from: u64, last: u64) -> Verdict {
         self.drain()?;
         let in_file = self.medium.size().unwrap_or(0).min(self.model.size());
