@@ -82,7 +82,7 @@ impl Inode {
         self.changed_ns = now;
     }
 
-    /// Returns when the earlier direct transfers in conflict with this one end, or 0. Overlapping
+    /// Returns when the device's earlier transfers in conflict with this one end, or 0. Overlapping
     /// transfers conflict, unless both are reads.
     pub(super) fn moved_at(&self, range: &Range<u64>, write: bool) -> u64 {
         let is_before = |it: &&Moving| {
