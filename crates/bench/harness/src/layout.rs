@@ -2,9 +2,8 @@
 //! the files at the end unless the user keeps them.
 //!
 //! A read of a hole does not reach the disk, so the harness writes each file once, with bytes that
-//! do not compress, before runs read it. Cold cases share one file, which is larger than the part
-//! that a run reads: a buffered fio job visits each block once before any block again, so no read
-//! finds a page of an earlier read.
+//! do not compress, before runs read it. Cold cases share one file. A cold buffered fio job visits
+//! each block at most once, so no read finds a page of an earlier read.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};

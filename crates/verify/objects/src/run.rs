@@ -67,7 +67,7 @@ enum Claim {
     /// A flush, with the number of changes that had ended at its beginning.
     Flush(usize),
     /// A shrink, with the number of changes up to it, the number of blocks left, and the size's
-    /// number in [`Sizes`].
+    /// number in `Sizes`.
     Shrink(usize, usize, usize),
 }
 
