@@ -176,7 +176,8 @@ impl Session {
         left_out
     }
 
-    /// After a failure, returns `None` in later rounds, too. A failure after Ctrl-C is not kept.
+    /// After a failure, returns `None` in later rounds, too. A failure after an interruption is not
+    /// kept.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {

@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// Returns `None` if all threads have ended, or if nothing will wake the others within an hour.
+    /// Returns `None` if no thread is ready, and nothing will wake one within an hour.
     fn choose(&mut self) -> Option<usize> {
         if self.cores.is_some() {
             return self.choose_earliest();

@@ -105,7 +105,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     })
 }
 
-/// Runs a scenario with a power cut before each of its requests, and with one after each.
+/// Runs a scenario once for each power cut: before each of its requests, and after each.
 pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     let mut n = 0;
     loop {

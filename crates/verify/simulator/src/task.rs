@@ -54,7 +54,7 @@ enum Stage {
     Flush(SyncOperation),
     /// A deliberate mistake of direct writes, see `drop_pages`.
     Drop,
-    /// Drops the cached pages of the range, and keeps other operations from caching them again.
+    /// Prepares the cache for a truncation or a direct write.
     Change,
     Device {
         sent: bool,
