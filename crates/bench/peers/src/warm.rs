@@ -11,8 +11,8 @@ use crate::{Engine, Peer, Request};
 use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::pattern;
 
-/// For [`Warm::All`] and [`Warm::Pages`], `own_cache` makes reads of this size. It keeps at most
-/// `WARM_DEPTH` reads in flight.
+/// For [`Warm::All`] and [`Warm::Pages`], `own_cache` makes reads of at most this size. It keeps at
+/// most `WARM_DEPTH` reads in flight.
 const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
 /// For [`Warm::Half`], the harness reads every other piece of this many bytes.
