@@ -66,8 +66,7 @@ enum Claim {
     Change(usize, bool),
     /// A flush or a close, with `History::ended` at its beginning.
     Flush(usize),
-    /// A shrink, with the number of changes up to it, the number of blocks left, and the size's
-    /// number in `Sizes`.
+    /// A shrink: the number of changes up to it, the blocks left, and the size's number in `Sizes`.
     Shrink(usize, usize, usize),
 }
 

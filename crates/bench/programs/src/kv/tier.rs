@@ -74,8 +74,8 @@ impl Tier {
         }
         let name = format!("{direction:?}").to_lowercase();
         let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, &name))?;
-        // If blocks move in one direction, one of these figures is zero, and the other equals the
-        // figure of both directions.
+        // If blocks move in one direction, one figure is zero; the other equals the figure of both
+        // directions.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));
         }

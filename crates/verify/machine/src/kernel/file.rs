@@ -434,8 +434,7 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Fails with EIO if a flush of the file has failed since the open, or since the last call for
-    /// this open file.
+    /// Fails with EIO if a flush of the file has failed since the open or the last call.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
