@@ -1,8 +1,8 @@
 //! The files of the cases. The harness checks for free space before it lays out a file. At the end
 //! it removes the files, unless the user keeps them.
 //!
-//! A read of a hole does not reach the disk, so the harness writes each file once, with bytes that
-//! do not compress, before runs read it. Cold cases share one file. A cold buffered fio job visits
+//! A read of a hole does not reach the disk. So the harness writes each file once before runs read
+//! it, with bytes that do not compress. Cold cases share one file. A cold buffered fio job visits
 //! each block at most once. So no read finds a page of an earlier read.
 
 use std::fs::{self, File};
