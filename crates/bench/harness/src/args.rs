@@ -89,8 +89,8 @@ pub struct DiskArgs {
     pub keep_caches: bool,
 }
 
-/// Without `dist`, looks in the parent of this program's folder, then in `./dist`. Prefers the
-/// place in installed packages, `lib/nowait/NAME`, to `lib/NAME`.
+/// Without `dist`, looks in the parent of this program's folder, then in `./dist`. In each folder,
+/// prefers `lib/nowait/NAME`, the place in installed packages, to `lib/NAME`.
 pub fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);

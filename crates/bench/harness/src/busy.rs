@@ -14,7 +14,7 @@ impl Busy {
         let busy = Self::default();
         for _ in 0..count {
             let is_over = busy.0.clone();
-            // Not spin_loop(): its instruction makes a virtual machine give its processor away.
+            // Not spin_loop(): its instruction can make a virtual machine give its processor away.
             thread::spawn(move || while !black_box(is_over.load(Relaxed)) {});
         }
         busy

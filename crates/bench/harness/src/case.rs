@@ -82,7 +82,7 @@ impl Comparison {
 }
 
 impl Target {
-    /// The target is met if `metric` of `subject` is at least `ratio` times `metric` of `against`.
+    /// Requires `metric` of `subject` to be at least `ratio` times `metric` of `against`.
     pub const fn at_least(
         metric: Metric,
         subject: &'static str,

@@ -109,7 +109,8 @@ struct Title {
     title: Option<String>,
 }
 
-/// A setting that differs between the two measurements. `None`: a measurement does not have it.
+/// A setting that differs between the two measurements. `None`: that measurement does not have the
+/// setting.
 #[derive(Debug, PartialEq, Serialize)]
 struct Setting {
     name: String,
@@ -136,7 +137,7 @@ struct Compared {
     verdict: &'static str,
 }
 
-/// An option, the names that the user gave, and the function that names a row.
+/// An option, the names that the user gave, and the function that returns such a name from a row.
 type Selector<'a> = (&'static str, &'a [String], fn(&Row) -> &str);
 
 pub fn run_compare(args: &CompareArgs) -> Result<()> {
@@ -246,8 +247,8 @@ impl Compared {
         Some(Ratio { median, low, high, rounds: Vec::new() })
     }
 
-    /// Negative if B's figure is better. Infinite if B's figure is larger, less is better, and
-    /// there is no ratio.
+    /// Negative or zero if B's figure is better. Infinite if B's figure is larger, less is better,
+    /// and there is no ratio.
     fn worse_percent(&self) -> f64 {
         let change = match self.ratio {
             Some(ratio) => ratio - 1.0,
@@ -401,7 +402,7 @@ fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
                 flatten(&format!("{path}.{name}"), value, note);
             }
         }
-        // Name a case by its name, not its index, so that an additional case is one difference.
+        // Name a case by its name, not its index: an additional case does not shift the others.
         Value::Array(entries) => {
             for (index, entry) in entries.iter().enumerate() {
                 let name = entry.get("case").and_then(Value::as_str).map(str::to_owned);
@@ -425,7 +426,7 @@ mod tests {
     const LOW: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
     const HIGH: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
 
-    /// Makes an invented file with one case, whose rows are `(engine, metric, unit, runs)`.
+    /// Makes an invented measurement of one case from rows `(engine, metric, unit, runs)`.
     fn file(rows: &[(&str, &str, &str, &[f64])]) -> Value {
         let row = |it: &(&str, &str, &str, &[f64])| {
             let &(engine, metric, unit, runs) = it;

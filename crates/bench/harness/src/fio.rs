@@ -36,7 +36,7 @@ pub fn version(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The caller adds the jobs. The command inherits no variable that could change the subject.
+/// The caller adds the jobs. The command inherits no `NOWAIT_*`, `LD_PRELOAD` or `LD_LIBRARY_PATH`.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);

@@ -1,5 +1,5 @@
 //! Ctrl-C, or the end of `--budget`, ends a measurement in order: the program abandons the current
-//! run, removes test files, and reports the earlier runs.
+//! run, removes test files without `--keep`, and reports the earlier runs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Records SIGINT and SIGTERM, which would otherwise end the process.
+/// Installs a handler that records SIGINT and SIGTERM, which would otherwise end the process.
 pub fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler = note as extern "C" fn(libc::c_int);

@@ -62,7 +62,8 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
 
-/// Runs a command to its end; kills it after `limit`, or if the user asks to stop.
+/// Runs a command to its end; kills the command after `limit`, or if the measurement is
+/// interrupted.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let program = command.get_program().to_string_lossy().into_owned();
     let what = || "temporary file".to_owned();

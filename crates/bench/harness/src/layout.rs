@@ -1,10 +1,9 @@
-//! The files of the cases. The harness checks for free space before it writes a file, writes all
-//! blocks, and removes the files at the end unless the user keeps them.
+//! The files of the cases. The harness checks for free space before it lays out a file. At the end
+//! it removes the files, unless the user keeps them.
 //!
-//! A read of a hole does not reach the disk, so the harness writes each file once, with bytes that
-//! do not compress, before runs read it. Cold cases share one file, which is larger than the part
-//! that a run reads: a buffered fio job visits each block once before any block again, so no read
-//! finds a page of an earlier read.
+//! A read of a hole does not reach the disk. So the harness writes each file once before runs read
+//! it, with bytes that do not compress. Cold cases share one file. A cold buffered fio job visits
+//! each block at most once. So no read finds a page of an earlier read.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};
@@ -28,7 +27,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// [`holds_pattern`] distinguishes a test file from a file of the user by so many places.
+/// The number of places that [`holds_pattern`] checks.
 const PLACES: u64 = 64;
 
 /// A test file. Dropping this value removes the file, unless `keep` is set.

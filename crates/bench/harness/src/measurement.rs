@@ -53,7 +53,7 @@ pub enum Pairs {
     WithFirst,
     /// The first subject with each other one.
     FirstWith,
-    /// Each subject with each of the named subjects that was measured.
+    /// Each subject with each other subject that is named here and was measured.
     With(&'static [&'static str]),
 }
 
@@ -185,7 +185,8 @@ impl Measurement {
         }))
     }
 
-    /// Writes the reports. Then fails if the user asked to stop, or if a run failed.
+    /// Writes the reports. Then fails if the measurement was interrupted, or if a case or a run
+    /// failed.
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

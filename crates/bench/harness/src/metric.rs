@@ -86,7 +86,7 @@ metrics! {
     LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
     /// The longest delay of a thread of an interpreter that wakes each millisecond.
     LateUsMax = "late_us_max", "us", "thread late max", Less;
-    /// User and system time for each request, with the kernel's workers.
+    /// User and system time of the process for each request, with its `io_uring` workers.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// User and system time for each operation of the program, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;

@@ -1,5 +1,6 @@
-//! The content of test files: each word of 8 bytes is computed from its offset and from the
-//! generation that wrote it, so that the check of a read costs nearly nothing.
+//! The content of test files. The layout computes each word of 8 bytes from its offset. A write in
+//! a later generation stamps the first word of each page. So the check of a read costs nearly
+//! nothing.
 
 const WORD: usize = size_of::<u64>();
 
@@ -38,7 +39,7 @@ const GENERATION_INVERSE: u64 = inverse(0xd6e8_feb8_6659_fd93);
 
 const fn inverse(odd: u64) -> u64 {
     let (mut x, mut step) = (odd, 0);
-    // Each step of Newton's method doubles the bits that are right; an odd number has 3.
+    // Each step of Newton's method doubles the right bits of `x`; at the start, 3 are right.
     while step < 5 {
         x = x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x)));
         step += 1;

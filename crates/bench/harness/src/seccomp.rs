@@ -32,7 +32,7 @@ mod tests {
     use nowait_block::skip::note_skip_here;
     use std::io;
 
-    /// Requests a ring without entries, for which a kernel with `io_uring` returns EINVAL.
+    /// Calls `io_uring_setup` without parameters. A kernel that permits `io_uring` returns EFAULT.
     fn uring_setup_error() -> Option<i32> {
         let nowhere = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: the kernel checks the pointer, and the call fails.

@@ -37,7 +37,7 @@ const PUBLISHED_S: f64 = 5.0;
 pub trait Suite {
     type Job: Clone;
 
-    /// `true`: each case is measured to its end before the next one begins, on files of its own.
+    /// `true`: each case is measured to its end before the next one begins.
     fn is_case_by_case(&self) -> bool {
         false
     }
@@ -46,7 +46,8 @@ pub trait Suite {
     fn prepare(&mut self, cases: &mut Vec<Case<Self::Job>>, session: &mut Session) -> Result<()>;
 
     /// Prepares the runs of a case. If cases are not measured one by one, this is called only once,
-    /// with the first case. After a failure, the other cases are measured.
+    /// with the first case. If this fails, the case is not measured; if it is called only once, no
+    /// case is.
     fn begin(&mut self, _case: &Case<Self::Job>, _session: &mut Session) -> Result<()> {
         Ok(())
     }
@@ -175,7 +176,8 @@ impl Session {
         left_out
     }
 
-    /// After a failure, returns `None` in later rounds, too. A failure after Ctrl-C is not kept.
+    /// After a failure, returns `None` in later rounds, too. A failure after an interruption is not
+    /// kept.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {

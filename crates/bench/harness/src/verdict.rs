@@ -79,7 +79,8 @@ fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcom
     }
 }
 
-/// `None`: the change is inside the noise, or neither side of the metric is better.
+/// `None`: there are too few rounds, the change is inside the noise, or neither side of the metric
+/// is better.
 pub fn is_better(metric: Metric, ratio: &Ratio) -> Option<bool> {
     let is_judged = differs(ratio) && metric.better() != Better::Neither;
     is_judged.then_some(metric.more_is_better() == (ratio.median > 1.0))

@@ -33,8 +33,8 @@ impl OldReadahead {
     }
 
     /// Records that a reader comes to `page`. Returns the pages to read ahead, for which no request
-    /// waits. The caller then calls [`started`](OldReadahead::started): with `true` if some of
-    /// these pages were missing, otherwise with `false`.
+    /// waits. For such pages, the caller then calls [`started`](OldReadahead::started), with `true`
+    /// if some of them were missing.
     pub(crate) fn access(&mut self, page: u64) -> Option<Range<u64>> {
         self.before = self.next;
         let next = self.next?;

@@ -11,7 +11,7 @@ use nowait_sim::{Hardware, Prng};
 const SEGMENT_BYTES: u64 = 4096;
 const SEGMENTS: u64 = 8;
 const VECTOR_BYTES: u64 = SEGMENT_BYTES * SEGMENTS;
-/// The source states no size; this one gives figures near its figures of random writes.
+/// The source states no size; this size gives figures near the source's figures of random writes.
 const FILE_BYTES: u64 = 256 << 20;
 
 /// A mix of reads and writes: returns `true` if the request with this number writes.

@@ -53,7 +53,7 @@ impl Arena {
 
     fn cut_one(&self, len: usize) -> Result<Buffer> {
         let stride = len.max(1).next_multiple_of(PAGE_SIZE);
-        // No block of a power of two crosses the border of a huge page.
+        // Blocks of a power of two, up to a huge page, do not cross the border of a huge page.
         let align = if stride.is_power_of_two() { stride.min(HUGE_PAGE_SIZE) } else { PAGE_SIZE };
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let at = rest.as_ref().map(|(memory, taken)| (memory, taken.next_multiple_of(align)));

@@ -10,8 +10,8 @@ use crate::native::{Native, NativePeer, explain};
 use crate::{Engine, Peer, Request};
 use nowait_harness::error::{Failure, Result};
 
-/// The engine lends blocks up to this size. It reads larger blocks: these reads fill the cache
-/// before the run.
+/// The peer borrows blocks up to this size from the page cache. It reads larger blocks into
+/// buffers, for example to fill the cache before the run.
 const LENT_BYTES_MAX: usize = 4096;
 
 pub(crate) struct Guard(Native);

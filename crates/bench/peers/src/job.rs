@@ -21,7 +21,7 @@ pub struct Job {
     pub sync: bool,
     /// The file, or several files that have its bytes in parts.
     pub paths: Vec<PathBuf>,
-    /// No write has stamped the files since they were made: reads find the original pattern.
+    /// No run writes to the file that is read, so reads find the original pattern.
     pub pristine: bool,
     /// Another file, which fills nowait's page cache before a run; `None`: a sparse file does.
     pub other: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub struct Transfer {
     pub fsync: Fsync,
     /// Threads that submit.
     pub threads: usize,
-    /// Contexts of a thread, which divide its depth.
+    /// Number of contexts of a thread. The contexts share its depth.
     pub contexts: usize,
     /// Most blocks that a thread has in flight.
     pub depth: usize,
@@ -176,12 +176,13 @@ pub enum Looks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warm {
-    /// No page of the file. nowait's page cache is full of another file, as after some time of use.
+    /// The run reads no page of the file before. nowait's page cache is full of another file, as
+    /// after some time of use.
     Nothing,
     /// The whole set, read in order.
     All,
     /// The whole set, read page by page with `POSIX_FADV_RANDOM`, so that the kernel takes small
-    /// folios.
+    /// folios. For nowait's page cache, the same as `All`.
     Pages,
     /// Every other 64 KiB, as if a cache half as large had seen random reads.
     Half,

@@ -53,7 +53,7 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
     /// The generation that a write stamps into its buffer; reads have 0.
     pub(crate) generation: u32,
-    /// A number of the caller: the time when the request began, or its purpose.
+    /// A number of the caller, such as the time when the request began.
     pub(crate) tag: u64,
     pub(crate) file: u32,
 }
@@ -85,7 +85,8 @@ pub(crate) trait Peer {
     /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;
 
-    /// Starts requests. The caller passes no more requests than buffers are free.
+    /// Starts requests, or queues them for `reap`. The caller passes no more requests than buffers
+    /// are free.
     fn submit(&mut self, requests: &[Request]) -> Result<()>;
 
     /// Waits until `min` requests are over; passes the bytes of each ended request to `each`, one

@@ -47,8 +47,8 @@ struct Lane {
     sleeps: u64,
     written: Vec<u64>,
     writes: usize,
-    /// The time until the last request was over; `synced` is the time until an fsync after it, if
-    /// there is one, was over.
+    /// The time until the last request and an fsync inside the measured time were over. `synced` is
+    /// the time until an fsync after the measured time was over.
     wall: Duration,
     synced: Duration,
     after: Used,
@@ -132,7 +132,7 @@ struct Worker<'a> {
     transfer: &'a Transfer,
     places: Places<'a>,
     file_bytes: u64,
-    /// Number of the thread's writes that will be read back.
+    /// The most writes of the thread that will be read back.
     read_back: usize,
     random: SplitMix,
     requests: Vec<Request>,

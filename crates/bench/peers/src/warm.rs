@@ -11,7 +11,8 @@ use crate::{Engine, Peer, Request};
 use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::pattern;
 
-/// `own_cache` fills nowait's page cache by reads of this size, `WARM_DEPTH` at a time.
+/// For [`Warm::All`] and [`Warm::Pages`], `own_cache` makes reads of at most this size. It keeps at
+/// most `WARM_DEPTH` reads in flight.
 const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
 /// For [`Warm::Half`], the harness reads every other piece of this many bytes.
@@ -67,7 +68,7 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
     }
 }
 
-/// Otherwise runs would pay for the first use of the cache's memory, which costs more than the
+/// Without this, runs would pay for the first use of the cache's memory, which costs more than the
 /// device. The kernel's cache has used its memory long before.
 fn with_another_file<E: Engine>(engine: &E, job: &Job, block_bytes: usize) -> Result<()> {
     if let Some(other) = &job.other {

@@ -54,7 +54,8 @@ fn here() -> Option<(&'static Machine, usize)> {
     Some((unsafe { &*machine }, ID.get()))
 }
 
-/// Waits for the first turn of the calling thread, which then belongs to `machine` until it ends.
+/// Waits for the first turn of the calling thread, which then belongs to `machine` until the thread
+/// ends.
 pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     turn.take();
     ID.set(id);

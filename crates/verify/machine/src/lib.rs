@@ -31,7 +31,7 @@
 //! cost; if all threads sleep, it advances to the next event. If no event is due within an hour,
 //! the program hangs, and the run fails.
 //!
-//! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
+//! The crate is empty except in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]
 
 pub mod cores;

@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// Returns `None` if all threads have ended, or if nothing will wake those that sleep.
+    /// Returns `None` if no thread is ready, and nothing will wake one within an hour.
     fn choose(&mut self) -> Option<usize> {
         if self.cores.is_some() {
             return self.choose_earliest();
@@ -395,7 +395,7 @@ impl Cpu<'_> {
             if self.prng.chance(500_000) {
                 self.yield_now();
             } else {
-                // The sleep is long enough for other threads to do much meanwhile.
+                // The sleep may be long enough for other threads to do much meanwhile.
                 let until = self.now + self.drawn_time();
                 self.sleep(Key::Time, Some(until));
             }

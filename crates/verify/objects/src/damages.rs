@@ -22,7 +22,8 @@ pub enum Damage {
     Front,
     /// A bit near the object's end is changed.
     End,
-    /// A head gets its image's earliest head; another object gets the content of one of its kind.
+    /// A head gets its image's earliest head; another object gets the content of another of its
+    /// kind, or is deleted if there is none.
     Older,
 }
 
@@ -37,7 +38,7 @@ impl Damage {
 pub enum When {
     /// Before writers open the images.
     Before,
-    /// While writers serve them.
+    /// While writers serve the images.
     Served,
 }
 

@@ -185,7 +185,8 @@ impl Edits {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }
 
-    /// Fails unless the image has the size and snapshots that the finished edits gave it.
+    /// Fails if the image's size is impossible, or if one of the `kept` snapshots is gone or
+    /// changed.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
         if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());

@@ -17,9 +17,9 @@ struct Change {
 pub struct History {
     base: Vec<Version>,
     changes: Vec<Change>,
-    /// Number of changes that have ended.
+    /// Number of changes up to the newest one that has ended.
     pub ended: usize,
-    /// Number of changes that a flush has made durable.
+    /// Number of changes up to the newest one that is known to be durable.
     pub flushed: usize,
 }
 
@@ -76,7 +76,8 @@ impl History {
         differs
     }
 
-    /// Returns `true` if a read that began after `from` changes had ended may find this version.
+    /// Returns `true` if a read may find this version, where `from` was `ended` at the read's
+    /// beginning.
     pub fn may_read(&self, block: usize, version: Version, from: usize) -> bool {
         let mut state = self.base[block];
         let mut may = from == 0 && state == version;

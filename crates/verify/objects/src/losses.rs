@@ -20,7 +20,8 @@ pub enum Outcome {
     Unknowable,
 }
 
-/// Loses one object, or restores an older head. Fails if the next writer reads wrong data.
+/// Loses one object, or restores an older head. Fails if the next writer reads wrong data although
+/// an object shows the loss.
 pub fn program(world: &mut World, outcomes: &mut BTreeMap<Outcome, u64>) -> Result<(), String> {
     let mut expected = vec![0; BLOCKS as usize];
     let first = settings(&mut world.prng, 1);

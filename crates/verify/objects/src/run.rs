@@ -23,10 +23,10 @@ const STOP_NS_MAX: u64 = 150_000_000_000;
 
 const EVENTS_MAX: usize = 200_000;
 
-/// Counters of a run, by which a test sees that it did enough.
+/// Counters of a run, by which a test sees that the run did enough.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Flushes and durable writes that have succeeded.
+    /// Flushes, closes, shrinks and durable writes that have succeeded.
     pub flushes: u64,
     /// Reads that have succeeded.
     pub reads: u64,
@@ -57,15 +57,16 @@ enum Claim {
     /// The first read of each writer, begun before the writer has found the image.
     Early,
     All,
-    /// A read, with the number of changes that had ended at its beginning.
+    /// A read, with `History::ended` at the read's beginning.
     Read(Range<usize>, usize),
     /// Like `Read`, but beyond the end of the image: refused, unless the image grows meanwhile.
     Beyond(Range<usize>, usize),
-    /// A change, with its number, and `true` if it is durable at its end.
+    /// A change, with the number of changes up to it, and `true` if the change is durable at its
+    /// end.
     Change(usize, bool),
-    /// A flush, with the number of changes that had ended at its beginning.
+    /// A flush or a close, with `History::ended` at its beginning.
     Flush(usize),
-    /// A shrink, with the number of the change, of the blocks that are left, and of the size.
+    /// A shrink: the number of changes up to it, the blocks left, and the size's number in `Sizes`.
     Shrink(usize, usize, usize),
 }
 
@@ -85,8 +86,8 @@ struct Client {
     is_asked: bool,
     /// The changes of the writer, from its first read of the whole image on.
     history: Option<History>,
-    /// The time when another writer took the image over, and the number of this writer's changes
-    /// that the other one found.
+    /// The time when a later writer had read the image, and the number of this writer's changes
+    /// found there.
     taken_over: Option<(u64, usize)>,
     asked: BTreeMap<u64, Claim>,
 }

@@ -7,7 +7,7 @@ use nowait_image_format::{ImageKey, Key, Operation};
 /// Each third seed has an encrypted image.
 const SEEDS: u64 = 3;
 
-/// One in four writers that join such an image later has another key, or none.
+/// One in four writers that join an encrypted image later has another key, or none.
 const WRITERS: usize = 4;
 
 /// Returns the key of a seed's image, if this image is encrypted.

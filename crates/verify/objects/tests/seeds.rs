@@ -12,7 +12,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// `SIM_SEED` names the only seed, `SEEDS` their number. `SIM_COMMIT`, a commit's hash, adds one.
+/// `SIM_SEED` names the only seed to run. Otherwise `SEEDS` is the number of seeds, and
+/// `SIM_COMMIT`, a commit's hash, adds one.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("SIM_SEED") {
         return vec![seed];
@@ -108,7 +109,8 @@ fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     }
 }
 
-/// Damages each object before writers open the images, and while writers serve them.
+/// In some runs, a writer opens an image after the damage; in others, writers serve the images
+/// already.
 #[test]
 fn every_damage_of_every_object_is_an_error_or_nothing() {
     let mut names = Vec::new();

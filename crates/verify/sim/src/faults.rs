@@ -58,7 +58,7 @@ pub struct Faults {
     pub short_ppm: u32,
     /// Reads and writes that end early at any byte.
     pub short_odd_ppm: u32,
-    /// Requests that do not complete.
+    /// Requests that do not complete by themselves.
     pub stuck_ppm: u32,
     /// Requests being served that cannot be cancelled.
     pub uncancelled_ppm: u32,

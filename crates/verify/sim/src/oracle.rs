@@ -25,7 +25,8 @@ use std::collections::BTreeMap;
 
 /// The known state of some files. Offsets and lengths are multiples of the sector size.
 ///
-/// Methods panic if a file or request is unknown, an id is in use, or a range is not aligned.
+/// Methods panic if a file or request is unknown, or an id is in use. They also panic if a write, a
+/// hole or a size is not aligned.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     sector_bytes: usize,

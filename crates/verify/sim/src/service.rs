@@ -1,4 +1,4 @@
-//! The service of a device: its queue, the requests in service and the stuck ones.
+//! The service of a device: its queues, the requests in service and the stuck ones.
 
 use crate::{
     delay::{Model, Work, WorkKind},
@@ -25,7 +25,8 @@ pub(crate) struct Service {
     pub(crate) trace: Trace,
     pub(crate) queues: Vec<Queue>,
     pub(crate) cut: Option<Cut>,
-    /// Set when the power is off: the writes in service, each with the index of its file.
+    /// Set when the power is off: the writes that were in service or stuck, each with the index of
+    /// its file.
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 
-/// Number of orders in which `shrink` tries each shorter list.
+/// Most orders in which `shrink` tries each shorter list.
 const ORDERS: u64 = 6;
 
 /// The shortest list found.

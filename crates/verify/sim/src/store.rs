@@ -183,7 +183,7 @@ impl File {
         }
     }
 
-    /// Makes a hole, up to the end of the file; the change is pending.
+    /// Makes the part of `range` inside the file a hole; the change is pending.
     pub fn punch(&mut self, range: Range<u64>) {
         let end = range.end.min(self.volatile.size());
         if range.start < end {
@@ -205,8 +205,8 @@ impl File {
         }
     }
 
-    /// Loses pending writes for which `lost` returns `true`: reads see them, and no flush writes
-    /// them.
+    /// Loses the pending writes before `mark` for which `lost` returns `true`: reads see them, and
+    /// no flush writes them.
     pub fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
         for pending in self.pending.iter_mut().filter(|pending| pending.number < mark) {
             if let Change::Write { sectors, .. } = &mut pending.change
@@ -332,8 +332,8 @@ mod tests {
     }
 
     proptest! {
-        /// A power cut changes nothing without losses, nothing that was flushed, and no synchronous
-        /// write.
+        /// Without losses, a power cut changes nothing. With losses, it changes neither a file that
+        /// was just flushed nor the last synchronous write.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

@@ -7,8 +7,8 @@ pub enum Canary {
     SyncDoesNotWait,
     /// A direct write leaves the pages of its range in the cache.
     KeepPages,
-    /// A direct write leaves the pages of its range that are being read, and lets other requests
-    /// cache pages while it is in flight.
+    /// A direct write leaves the pages of its range that are being read. While the write is in
+    /// flight, other requests may cache pages.
     SkipLocked,
     /// Truncation and direct requests take no place in the order.
     NoOrder,

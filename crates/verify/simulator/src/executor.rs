@@ -277,7 +277,8 @@ impl<'m> Executor<'m> {
         Ok(())
     }
 
-    /// Drops all operations, as the end of the process does, once the device has finished its bios.
+    /// Drops all operations, as the end of the process does, after the device has finished all
+    /// bios.
     pub fn abandon(&mut self) {
         for task in self.tasks.values() {
             task.kicker.retire();

@@ -114,7 +114,7 @@ impl Model {
     /// Checks the bytes of a read at `offset`.
     ///
     /// # Errors
-    /// The first wrong byte, and its expected value.
+    /// The offset of the first wrong byte, and the value expected there.
     pub fn judge(&self, offset: u64, read: &[u8]) -> Result<(), (u64, u8)> {
         self.judge_by(offset, read, |at, byte| {
             may_be(&self.doubts, at, byte) || may_be(&self.stale, at, byte)

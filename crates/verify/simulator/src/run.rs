@@ -105,7 +105,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     })
 }
 
-/// Runs a scenario with a power cut before each of its requests, and with one after each.
+/// Runs a scenario once for each power cut: before each of its requests, and after each.
 pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     let mut n = 0;
     loop {
@@ -249,7 +249,8 @@ impl<'m> Runner<'m> {
         Ok(self.sync_errors == before)
     }
 
-    /// The cache must never write the old content of these pages back.
+    /// The cache must not write the old content of these pages back, unless an operation writes to
+    /// the same page.
     fn rival(&mut self, from: u64, last: u64) -> Verdict {
         self.drain()?;
         let in_file = self.medium.size().unwrap_or(0).min(self.model.size());

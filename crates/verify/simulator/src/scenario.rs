@@ -35,14 +35,14 @@ pub struct Setup {
     pub granule: u64,
     /// Most pages to read ahead; 0: none.
     pub readahead_pages: u32,
-    /// A deliberate mistake of the layer above the cache, which the run must detect.
+    /// A deliberate mistake of the layer above the cache, which some seeds must detect.
     pub canary: Option<Canary>,
-    /// A deliberate mistake of the cache itself, which the run must detect.
+    /// A deliberate mistake of the cache itself, which some seeds must detect.
     pub mistake: Option<Mistake>,
 }
 
 impl Setup {
-    /// Returns `true` if operations may fail.
+    /// Returns `true` if the device may make operations fail.
     pub fn is_faulty(&self) -> bool {
         matches!(&self.below, Below::Sim(config) if config.faults != quiet(&config.faults))
     }

@@ -54,7 +54,7 @@ enum Stage {
     Flush(SyncOperation),
     /// A deliberate mistake of direct writes, see `drop_pages`.
     Drop,
-    /// Drops the cached pages of the range, and keeps other operations from caching them again.
+    /// Prepares the cache for a truncation or a direct write.
     Change,
     Device {
         sent: bool,
@@ -103,7 +103,7 @@ impl Task {
         !matches!(self.stage, Stage::New)
     }
 
-    /// Returns `true` if the operation may have changed the data of the file, or its cached data.
+    /// Returns `true` if the data of a write may be in the file or in its cache.
     pub(crate) fn may_have_written(&self) -> bool {
         match self.stage {
             Stage::Write(_) => true,

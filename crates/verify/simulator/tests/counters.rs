@@ -33,7 +33,7 @@ fn readers_of_different_pages_never_kick_each_other() {
     }
 }
 
-/// Two operations each wait for both pages, whose reads end in any order.
+/// Two reads need the same two uncached pages, whose bios end in any order.
 #[test]
 fn two_readers_of_two_pages_have_no_retry_in_vain() {
     for seed in 0..500 {

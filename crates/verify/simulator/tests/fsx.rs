@@ -1,6 +1,6 @@
 //! Random operations against a model, on the simulated device and on an array: 150 or 300 seeds for
-//! each kind of run, of 2,000 operations each. `make soak` runs 20,000; the whole engine has its
-//! own simulation (`machine`).
+//! each kind of run, of 2,000 operations each. `make soak` runs 20,000 seeds for each kind. The
+//! whole engine has its own simulation (`machine`).
 
 mod support;
 

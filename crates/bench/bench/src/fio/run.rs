@@ -122,7 +122,7 @@ impl Fio {
         Ok(command)
     }
 
-    /// The command inherits no variable that could change the subject.
+    /// The command inherits no `NOWAIT_*`, `LD_PRELOAD` or `LD_LIBRARY_PATH`.
     fn launched(&self, way: &Way) -> Result<Command> {
         let mut command = fio::command(&self.program);
         if way.preloads() {

@@ -35,12 +35,13 @@ const SHORTENED_BYTES_MIN: u64 = 512 << 20;
 
 const OTHER_WORK_CORES: f64 = 0.25;
 
-/// If one of these ways does not work, the measurement fails: no case can be compared without it.
+/// If a case needs one of these ways and the way does not work, the measurement fails: the case
+/// could not be compared.
 const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
 
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
-    /// The size of the files that a case has of its own and that exist before its runs.
+    /// The total size of the files that a case has of its own and that exist before its runs.
     pub(crate) cached_bytes: u64,
     /// The size of the file that each run makes anew.
     pub(crate) fresh_bytes: u64,
@@ -271,7 +272,7 @@ impl FioSuite {
     }
 }
 
-/// In cases that write, the figures include kernel threads that write for the case.
+/// Leaves out cases that write: there, other work includes kernel threads that write for the case.
 fn other_work(results: &[CaseResults]) -> Option<String> {
     let busy = |case: &CaseResults| {
         let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
@@ -294,7 +295,8 @@ fn is_read(rw: &str) -> bool {
     [Rw::Read, Rw::RandRead].into_iter().any(|read| read.word() == rw)
 }
 
-/// Notes each subject whose disk reads do not fit the page cache that the case requires.
+/// Notes each subject whose disk reads do not fit the state of the page cache that the case
+/// requires.
 fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
     let Some((least, most)) = work.disk_reads() else { return };
     for name in results.runs.names() {

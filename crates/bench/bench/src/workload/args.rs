@@ -22,7 +22,8 @@ pub(crate) struct SuiteDef {
     pub(crate) name: &'static str,
     pub(crate) defaults: Defaults,
     pub(crate) cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
-    /// `--engine` accepts any engine. Otherwise `--engine` selects among the subjects of the cases.
+    /// `true`: `--engine` accepts any engine. `false`: `--engine` selects among the subjects of the
+    /// cases.
     pub(crate) takes_engines: bool,
     /// Reads and writes use two files, and the cases are measured one after another. So a cache
     /// that one case has filled serves all runs of that case.

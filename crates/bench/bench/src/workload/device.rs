@@ -1,5 +1,5 @@
-//! The value of `--device`: a file, a folder, a block device or memory. The benchmark fills it with
-//! the pattern of test files, so that reads can be checked.
+//! The value of `--device`: a file, a folder, a block device or memory. The benchmark fills the
+//! file or block device with the pattern of test files, so that reads can be checked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -106,8 +106,8 @@ struct Use<'a> {
 }
 
 impl Device {
-    /// Opens the file or block device that `--device` names, or makes a test file, and fills its
-    /// first `size_bytes` with the pattern.
+    /// Opens the file or block device that `--device` names, or makes a test file. Afterwards its
+    /// first `size_bytes` hold the pattern.
     ///
     /// # Errors
     /// The device holds something else or is too small, or there is no space.

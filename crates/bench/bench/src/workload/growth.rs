@@ -35,7 +35,8 @@ Examples:
     ..SuiteDef::new("growth", cases)
 };
 
-/// Requests in flight on the curves of files, contexts and threads: enough for a disk.
+/// The least number of requests in flight on the curves of files, contexts and threads: enough for
+/// a disk.
 const IN_FLIGHT: usize = 128;
 const IN_FLIGHT_OF_THREAD: usize = 8;
 /// More requests use several contexts. A context of nowait accepts 65,536.

@@ -18,7 +18,8 @@ pub(super) struct PartFiles {
 }
 
 impl PartFiles {
-    /// Writes `files` files beside `path`, which together have `size_bytes`, unless they exist.
+    /// Writes `files` files to a folder beside `path`, unless the folder exists. Together the files
+    /// have about `size_bytes`.
     pub(super) fn lay_out(
         path: &Path,
         files: usize,

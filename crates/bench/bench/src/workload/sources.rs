@@ -58,7 +58,7 @@ pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
 }
 
 pub(super) const RAW: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
-/// The engine with which all others are compared.
+/// The engine with which `rawio` compares all others.
 const SYNC: &str = "psync-direct";
 /// The source's machine: 20 drives, 8 threads each.
 const DRIVES: usize = 20;
@@ -92,7 +92,7 @@ pub(super) const RAW_BLOCKS: [(usize, &str); 7] = [
     (256 << 10, "256k"),
     (1 << 20, "1m"),
 ];
-/// The block sizes from 4 KiB on, which all devices accept.
+/// The block sizes from 4 KiB on, which nearly all devices accept.
 pub(super) const RAW_PAGES: &[(usize, &str)] = RAW_BLOCKS.split_at(2).1;
 
 const RAW_COLUMNS: &[Metric] = &[

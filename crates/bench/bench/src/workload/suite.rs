@@ -44,7 +44,7 @@ impl Workload {
             device: None,
             memory: None,
             program: Program::new()?,
-            // The generation must be larger than the generation of any earlier run on the same
+            // The generation should differ from the generation of each earlier run on the same
             // file.
             generation: since.as_secs() as u32,
         })

@@ -34,7 +34,7 @@ pub struct Row {
     pub(crate) unit: String,
     /// `None` in files of older versions, which do not say which figures are better.
     better: Option<Better>,
-    /// One figure for each round; `None` stands for infinity, for which JSON has null.
+    /// One figure for each round; `None` stands for infinity or NaN, which JSON has as null.
     runs: Vec<Option<f64>>,
     #[serde(skip)]
     pub(crate) summary: Option<Summary>,
@@ -98,7 +98,7 @@ impl Document {
 }
 
 impl Row {
-    /// Leaves out infinite figures.
+    /// Leaves out figures that are not finite.
     pub fn runs(&self) -> Vec<f64> {
         self.runs.iter().copied().flatten().collect()
     }

@@ -33,8 +33,8 @@ impl ReportArgs {
         Ok(())
     }
 
-    /// If standard output cannot be written, says so and returns: the figures, which took minutes
-    /// to measure, must still be written to the files.
+    /// If standard output cannot be written, says so on standard error and returns: the figures,
+    /// which took minutes to measure, must still be written to the files.
     pub fn say(&self, text: &str) {
         if !self.json_is_stdout()
             && let Err(error) = print(text)

@@ -55,8 +55,8 @@ pub(crate) fn begin(folder: &Path) -> Result<()> {
 }
 
 impl Tier {
-    /// Makes a run. The first run that loads writes the blocks to load; later runs find them,
-    /// because all measured tiers have the same files. A run that stores first removes the blocks
+    /// Makes a run. In a case that only loads, the first run writes the blocks to load, and later
+    /// runs find them: all measured tiers have the same files. Other runs first remove the blocks
     /// of earlier runs.
     pub(crate) fn run(&self, run: &Run<'_>) -> Result<Sample> {
         let direction = self.direction;
@@ -74,7 +74,8 @@ impl Tier {
         }
         let name = format!("{direction:?}").to_lowercase();
         let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, &name))?;
-        // If blocks move in one direction, its figure is zero, or equals the figure of both.
+        // If blocks move in one direction, one figure is zero; the other equals the figure of both
+        // directions.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));
         }

@@ -130,8 +130,8 @@ pub(crate) struct Way {
     pub(crate) tier: Map<String, Value>,
 }
 
-/// The work of a program, and `true` if a filter refuses `io_uring` in all ways of the case, as in
-/// a container.
+/// The work of a program. `in_container`: a filter refuses `io_uring` in all ways of the case, as
+/// in a container.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Work {
     #[serde(default)]

@@ -17,7 +17,7 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Lack {
     pub(crate) why: String,
-    /// The command that installs the missing program or package; empty if no command does.
+    /// The command that installs the missing program or package, or a hint; empty if there is none.
     pub(crate) install: String,
 }
 

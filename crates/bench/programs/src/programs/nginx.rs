@@ -94,8 +94,8 @@ fn configure(folder: &Path, data: &Path, socket: &Path, aio: &str) -> String {
     )
 }
 
-/// Sends requests until the time is over. Returns the time of each part and of each answer without
-/// a file, in microseconds, and of the whole run, in seconds.
+/// Sends requests until the time is over, or until each part was requested once. Returns the
+/// microseconds of each part and of each answer without a file, and the seconds of the run.
 fn ask(run: &Run<'_>, socket: &Path) -> Result<(Vec<f64>, Vec<f64>, f64)> {
     let mut places = Offsets::shuffled(run.size_bytes, PART_BYTES, run.seed);
     let parts: Vec<u64> = (0..places.blocks()).map(|_| places.next()).collect();

@@ -16,7 +16,7 @@ use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 
-/// The script finishes a transfer that has begun when the time of the run is over.
+/// Time beyond that of the run: a script finishes the transfers that it began before the run's end.
 const GRACE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_mins(1);
 /// Time limit for the installation of packages: PyTorch has some GB.

@@ -41,7 +41,7 @@ pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
     pub(crate) way: &'a Way,
     pub(crate) data: &'a TestFile,
-    /// A file that the case makes anew.
+    /// A file that each run of some cases makes anew.
     pub(crate) fresh: &'a TestFile,
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,

@@ -71,7 +71,7 @@ impl Blocks {
 }
 
 /// The shell of libnbd, run by the Python of the distribution: another Python that comes first in
-/// PATH has no module of libnbd.
+/// PATH may lack libnbd's module.
 fn nbdsh() -> Command {
     let mut command = Command::new("nbdsh");
     launch::inherit_nothing_of_ours(&mut command);

@@ -16,7 +16,7 @@ def text(value):
 
 
 def ask(server, kind, body, tag=0):
-    """Makes a request; the answer to one is the next number, or 7 with an errno."""
+    """Sends a request; the type of its answer is kind + 1, or 7 with an errno."""
     server.write(struct.pack("<IBH", 7 + len(body), kind, tag) + body)
     server.flush()
     length, answer, _ = struct.unpack("<IBH", server.read(7))

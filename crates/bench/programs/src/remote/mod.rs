@@ -239,7 +239,7 @@ impl Suite for RemoteSuite {
 }
 
 /// Returns the name of the image of a run. A run that writes blocks has a new image. The other runs
-/// of a kind share an image, which is filled once.
+/// share one image for each [`Kind`] of engine. The suite fills that image once.
 fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
     let name = match reads {
         true => format!("filled-{}", it.subject.job.engine.kind.word()),

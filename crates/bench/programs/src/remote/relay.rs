@@ -30,7 +30,7 @@ impl Passed {
     }
 }
 
-/// The threads of a relay end with the program.
+/// The thread that listens ends with the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Relay {
     address: SocketAddr,

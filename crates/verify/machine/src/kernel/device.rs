@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// The device refuses reads of one page, and writes, only within the call.
+    /// The device refuses writes, and reads of at most a page, only within the call.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
         let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
         rate > 0 && self.prng.chance(rate)
@@ -167,7 +167,7 @@ impl World {
         self.prng.chance(ppm)
     }
 
-    /// If the flush fails, by a draw, some unflushed writes may be lost.
+    /// A draw decides if the flush fails; then some unflushed writes may be lost.
     fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
         if self.prng.chance(self.faults.flush_error_ppm) {
             let mark = self.inode(job.locked.ino).medium.mark();

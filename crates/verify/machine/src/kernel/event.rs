@@ -123,7 +123,7 @@ pub(super) unsafe fn pipe2(cpu: &mut Cpu<'_>, [ends, flags, ..]: [usize; 6]) -> 
     Ok(0)
 }
 
-/// Moves as many bytes as it can without waiting; fails with EAGAIN if it can move none.
+/// Moves bytes without waiting; fails with EAGAIN if it would have to wait for the first byte.
 pub(super) fn try_stream(world: &mut World, wanted: &Wanted) -> Answer {
     if wanted.write {
         // SAFETY: the caller's memory.

@@ -82,7 +82,7 @@ impl Inode {
         self.changed_ns = now;
     }
 
-    /// Returns when the earlier direct transfers in conflict with this one end, or 0. Overlapping
+    /// Returns when the device's earlier transfers in conflict with this one end, or 0. Overlapping
     /// transfers conflict, unless both are reads.
     pub(super) fn moved_at(&self, range: &Range<u64>, write: bool) -> u64 {
         let is_before = |it: &&Moving| {
@@ -434,7 +434,7 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Fails with EIO if a flush of the file has failed since the open file last reported errors.
+    /// Fails with EIO if a flush of the file has failed since the open or the last call.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
@@ -478,7 +478,8 @@ pub(super) struct Locked {
     pub(super) exclusive: Option<bool>,
 }
 
-/// Locks the inode and decides which bytes to move; `Ok(None)`: the lock is not free.
+/// Locks the inode if the transfer needs the lock, and decides which bytes to move. `Ok(None)`: the
+/// caller must wait for the lock.
 pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Option<Job>, i32> {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;

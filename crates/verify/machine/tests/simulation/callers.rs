@@ -427,7 +427,7 @@ impl Actor {
         let name = names[prng.index(names.len())];
         state.doubt(name);
         let iocb = (&raw const *state.in_flight[&name].iocb) as usize;
-        // The state stays locked: otherwise another thread could free the block.
+        // The state stays locked: otherwise another thread could free the iocb.
         let said = waits("io_cancel", || libaio::nowait_io_cancel(self.context, iocb, 0));
         let expected = [Errno::INPROGRESS, Errno::INVAL].map(|errno| -errno.raw());
         let is_right = expected.contains(&said) || self.setup.exits.load(SeqCst);

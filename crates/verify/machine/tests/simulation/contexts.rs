@@ -80,7 +80,7 @@ impl Program {
         let name = self.next.fetch_add(1, SeqCst);
         let fd = if matches!(kind, Kind::Poll(_)) { self.counter.raw() } else { fd };
         let block = (kind == Kind::Write).then(|| self.next_block.fetch_add(1, SeqCst));
-        // Once each block has its write, the request reads.
+        // Once each block has its write, further writes become reads.
         let block = block.filter(|block| *block < BLOCKS);
         let kind = if kind == Kind::Write && block.is_none() { Kind::Read } else { kind };
         let offset = block.unwrap_or_else(|| prng.below(BLOCKS)) * BLOCK as u64;

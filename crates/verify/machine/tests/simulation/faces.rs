@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     pub(crate) signals: bool,
     /// A thread ends the process, whatever the others wait for.
     pub(crate) ends: bool,
-    /// The limits do not have room for all requests.
+    /// The limits may not have room for all requests.
     is_limited: bool,
     /// A thread is in exit(3): the library does not access blocks any more, and at last refuses
     /// requests.

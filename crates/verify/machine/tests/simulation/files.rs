@@ -1,9 +1,9 @@
 //! All requests of a Rust program, checked against a model.
 //!
 //! Several threads work on one file, through opens in any mode, queues and futures. Each page has
-//! one thread that writes it, so a read may find the content at its beginning, or any write begun
-//! before its end. Another thread truncates and extends the file behind these pages. At the end, if
-//! no device fails, the file has the content that was written last.
+//! one thread that writes it. So a read may find the content at the read's beginning, or any write
+//! begun before the read's end. Another thread truncates and extends the file behind these pages.
+//! At the end, if no device fails, the file has the content that was written last.
 mod chain;
 
 use crate::{
@@ -425,7 +425,7 @@ fn truncate_once(
     }
 }
 
-/// A truncation waits for an earlier write beyond the new end, and cuts it off.
+/// A truncation waits for an earlier write beyond the new end, and cuts the written bytes off.
 fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> Option<()> {
     let mut queue: Queue<(), AlignedBuffer> = setup.nowait.queue(1).unwrap();
     let bytes = AlignedBuffer::zeroed(PAGE as usize);

@@ -95,7 +95,8 @@ fn what_a_read_costs_grows_with_the_reads_in_flight_and_not_with_the_threads() {
         // 64 threads have as many requests in flight as the disk has tags, so few requests find no
         // tag.
         assert!(some <= one && tags <= 1.2 * some, "{backend:?}: {one}, {some}, {tags}");
-        // The driver sends a request that finds no tag, and wakes the submitting thread at its end.
+        // The driver sends each request that finds no tag, and wakes the submitting thread when
+        // this request ends.
         assert!(beyond <= tags + 5.0, "{backend:?}: {tags}, {beyond}");
     }
 }

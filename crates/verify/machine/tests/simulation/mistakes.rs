@@ -89,7 +89,7 @@ fn finder(planted: Planted) -> Program {
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
 /// Default of MISTAKE_SEEDS: the number of runs in which each mistake must be found. [`NEEDS_MORE`]
-/// gets at least five times this number.
+/// gets at least five times this default.
 const SEEDS_MAX: u64 = 8_000;
 
 /// This mistake shows only in one certain order of three threads: in about one run of 20,000.

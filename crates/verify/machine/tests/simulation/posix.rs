@@ -214,7 +214,7 @@ struct Actor {
     in_flight: Vec<Request>,
     /// Refused requests of lists, kept because the notices of their lists refer to them.
     refused: Vec<Request>,
-    /// Number of calls of `by_signal`: every third notice comes by a thread.
+    /// Number of calls of `by_signal`: even with signals, every third call chooses a thread.
     notices: u32,
 }
 

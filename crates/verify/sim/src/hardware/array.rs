@@ -120,7 +120,8 @@ impl Array {
         None
     }
 
-    /// The bus carries data while the arm transfers them, as far as the bus was free.
+    /// The bus carries data while the arm transfers them, as far as the bus was free. Data from the
+    /// disk's buffer follow when they are there.
     fn carry(&mut self, disk: usize, ns: u64, served: ServedCommand) {
         let command = served.command;
         let len = if command.kind == WorkKind::Flush { 0 } else { command.len };

@@ -161,7 +161,7 @@ impl History {
         }
     }
 
-    /// Accepted sizes replace earlier sizes, and accepted growth enlarges earlier sizes.
+    /// Settled sizes replace earlier sizes, and settled growth enlarges earlier sizes.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));

@@ -110,7 +110,7 @@ class Scheduler:
         return all(result is LookupResult.HIT for result in results)
 
     def marked(self, request):
-        """Tells where the marks of a request's blocks are in the memory."""
+        """Yields the place in memory of each mark of a request's blocks, and the mark."""
         for index, mark in enumerate(request.marks, request.lane * BLOCKS):
             for start in (index * self.block, (index + 1) * self.block - MARK):
                 yield slice(start, start + MARK), mark

@@ -29,7 +29,7 @@ def cpu_us():
 
 
 def transfer(agent, request):
-    """Makes one transfer; how long the call took that begins it, and all of it."""
+    """Makes one transfer; returns the seconds of the call that begins it, and of the whole."""
     begun = time.monotonic()
     state = agent.transfer(request)
     posted = time.monotonic()

@@ -165,7 +165,8 @@ impl Log {
         self.now
     }
 
-    /// The newest change that `counts` accepts has replaced the changes that ended before it began.
+    /// The newest change that `counts` accepts has replaced each change that ended before this one
+    /// began.
     fn judge(&self, cell: u64, found: Option<u64>, counts: impl Fn(&Entry) -> bool) {
         let changes = self.changes[cell as usize].iter().map(|number| &self.entries[*number]);
         let newest = changes.filter(|it| counts(it)).map(|it| it.begun).max();
