@@ -84,7 +84,7 @@ impl AsyncFile {
         self.0.as_ref().expect("an open file")
     }
 
-    fn nowait(&self) -> &Nowait {
+    pub(crate) fn nowait(&self) -> &Nowait {
         self.file().nowait()
     }
 

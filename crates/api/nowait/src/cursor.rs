@@ -1,6 +1,6 @@
 //! A file as a stream of bytes: `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 
-use crate::{AsyncFile, Error, operation::Transfer};
+use crate::{AsyncFile, Buffers, Error, operation::Transfer};
 use core::{
     fmt,
     future::Future,
@@ -206,9 +206,16 @@ fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
 impl Drop for Cursor {
     /// Lets a write in flight continue, because the cursor has reported it as done.
     fn drop(&mut self) {
-        if let State::Writing(write, _) = mem::replace(&mut self.state, State::IDLE) {
-            write.detach();
-        }
+        let State::Writing(mut write, at) = mem::replace(&mut self.state, State::IDLE) else {
+            return;
+        };
+        let Some(bytes) = write.withdraw().and_then(Buffers::one) else { return write.detach() };
+        // The write still waited for a place among the requests in flight.
+        let file = self.file.clone();
+        let nowait = self.file.nowait().clone();
+        nowait.calls().run(move || {
+            let _ = file.file().write_all_at(&bytes, at);
+        });
     }
 }
 

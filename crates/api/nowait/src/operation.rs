@@ -160,6 +160,23 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
+    /// Returns the buffers of a request that waits for a place, and gives up its turn; `None` if
+    /// the request is in flight.
+    #[cfg(any(feature = "futures-io", feature = "tokio"))]
+    pub(crate) fn withdraw(&mut self) -> Option<Buffers<B>> {
+        let Stage::Waiting(turn, shared) = &self.stage else { return None };
+        if self.nowait.is_the_parents() {
+            return None;
+        }
+        let (turn, shared) = (*turn, shared.clone());
+        self.stage = Stage::Over;
+        self.forget_timer();
+        if let Ok(reactor) = self.nowait.reactor() {
+            reactor.in_flight().give_up(turn);
+        }
+        Some(shared.take().into_buffers())
+    }
+
     /// Lets a request in flight continue without a future.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {

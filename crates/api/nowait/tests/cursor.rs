@@ -3,11 +3,14 @@
 mod common;
 
 use common::{everywhere, folder, open};
-use nowait::{AsyncFile, CacheMode, Cursor, Nowait};
+use nowait::{AsyncFile, CacheMode, Cursor, Nowait, POLL_IN, Stream};
 use proptest::prelude::*;
 use std::{
     io::{self, SeekFrom},
     path::Path,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
 };
 
 fn cursor(nowait: &Nowait, mode: CacheMode, path: &Path) -> Cursor {
@@ -42,6 +45,32 @@ fn lines_go_in_and_out_with_futures_io() {
             assert!(lines.next().await.is_none());
         });
     });
+}
+
+/// The reactor has 16,384 places. The cursor reports the write as done while the write waits for
+/// one.
+#[test]
+fn a_write_without_a_place_goes_on_after_the_cursor_is_dropped() {
+    use futures_io::AsyncWrite;
+    let nowait = Nowait::new().unwrap();
+    let (reader, _writer) = io::pipe().unwrap();
+    let pipe = Stream::new(&nowait, reader);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<_> = (0..16_384).map(|_| pipe.ready(POLL_IN)).collect();
+    waiting.iter_mut().for_each(|it| assert!(Pin::new(it).poll(&mut context).is_pending()));
+
+    let folder = folder();
+    let path = folder.path().join("file");
+    let mut cursor = cursor(&nowait, CacheMode::Host, &path);
+    let written = Pin::new(&mut cursor).poll_write(&mut context, b"reported as written");
+    assert!(matches!(written, Poll::Ready(Ok(19))), "{written:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"", "it waits for a place");
+    drop(cursor);
+    let began = Instant::now();
+    while std::fs::read(&path).unwrap() != b"reported as written" {
+        assert!(began.elapsed() < Duration::from_secs(10), "the write is lost");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
