@@ -107,10 +107,10 @@ impl Flush {
         self.0.lock().unflushed = true;
     }
 
-    /// Records the failure of a write whose bios were to be `durable`.
+    /// Counts a failed write of level `durable`.
     ///
-    /// The pages normally stay dirty. But if the bio included a flush, the flush may have failed,
-    /// and other data in the device's cache may be lost.
+    /// The pages normally stay dirty. But above `WriteOnly` the bio included a flush. If that flush
+    /// may have failed while the device's cache had other data, the call records `errno`.
     pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;

@@ -14,7 +14,8 @@
 //!
 //! A hit is `find`, which takes no lock and allocates nothing. A thread changes the tree and its
 //! tags only under the mapping's lock, and releases the lock before it waits for I/O. Only the
-//! operation or I/O that has set LOCKED or WRITEBACK may remove the folio from the tree.
+//! operation that has locked a folio may remove it from the tree. No thread removes a folio under
+//! writeback.
 
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;

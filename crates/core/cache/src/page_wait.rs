@@ -88,7 +88,7 @@ impl PageWaits {
         reason: Reason,
         make: impl FnOnce() -> WaitEntry,
     ) -> bool {
-        // Made before the lock is taken, because this may run code of the engine.
+        // Called before this thread takes the lock, because `make` may run code of the engine.
         let entry = make();
         let mut queue = self.shard(pin.id()).lock();
         if !pin.folio().expect_waiter(reason.bits()) {

@@ -190,8 +190,8 @@ impl Readahead {
         Plan { read: pages.start..end, marker: None }
     }
 
-    /// Records that these pages leave the cache on purpose (DONTNEED): a later miss does not
-    /// shorten the window.
+    /// Records that these pages leave the cache on purpose (DONTNEED). If they reach the end of a
+    /// stream's window, a later miss of them does not shorten the window.
     pub fn forget(&mut self, pages: Range<u64>) {
         for stream in self.streams.iter_mut().flatten() {
             // These pages do not reach the end of the window, or begin behind it.

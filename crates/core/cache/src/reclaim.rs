@@ -152,8 +152,8 @@ impl Cache {
         }
     }
 
-    /// Returns the number of dirty frames above which writers start writeback: a quarter of the
-    /// pool.
+    /// Returns the number of unwritten frames ([`Cache::unwritten_frames`]) above which writers
+    /// start writeback: a quarter of the pool.
     pub fn dirty_background(&self) -> u64 {
         u64::from(self.frames.total()) / 4
     }

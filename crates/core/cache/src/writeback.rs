@@ -18,11 +18,12 @@ use nowait_sys::{
 ///
 /// The first iteration marks the dirty pages of the range, and starts their writeback in ascending
 /// runs. Then the sync waits for the writebacks in flight, folio by folio, but does not write
-/// folios that become dirty later. After that, unless its level is [`SyncLevel::WriteOnly`], it
-/// needs a flush, which it shares with other syncs of the file (`flush.rs`).
+/// folios that become dirty later. After that the sync needs a flush, which it shares with other
+/// syncs of the file (`flush.rs`). It needs none if its level is [`SyncLevel::WriteOnly`], or if
+/// its own bios were durable.
 ///
-/// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). Each
-/// later sync writes it again, and reports the error if that fails.
+/// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). The
+/// next sync of the folio writes it again, and reports the error if that fails.
 #[derive(Debug)]
 pub struct SyncOperation {
     file: Arc<CachedFile>,
@@ -113,8 +114,8 @@ impl SyncOperation {
         }
     }
 
-    /// Starts the writeback of the marked folios. If a writeback of the range is not over, leaves a
-    /// wait entry and returns `true`.
+    /// Starts the writeback of the marked folios. If a marked folio is locked, or a writeback of
+    /// the range is not over, leaves a wait entry and returns `true`.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();

@@ -2,8 +2,9 @@
 //!
 //! A folio knows which of its pages are newer than the file, and the cache writes only these:
 //! another process may have changed pages that this cache has merely read. DIRTY is set while a
-//! folio has such pages and no writeback of it is in progress. A page leaves this set when a
-//! writeback has written it. Pages that stay in the set at its end have failed.
+//! folio has such pages and no writeback of it is in progress. A page is clean again when a
+//! writeback has written it, the cache has dropped it, or a cut has removed it. Pages that are
+//! dirty at the end of a writeback have failed.
 
 use super::{Mapping, end_of};
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, State, UPTODATE, WRITEBACK};
@@ -199,7 +200,7 @@ impl Mapping {
         Some((index, id))
     }
 
-    /// Returns the error of a folio with a page in `from..=last` whose last writeback failed.
+    /// Returns the error of a failed writeback that has left a folio in `from..=last` dirty.
     pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
         if self.dirt.failed() == 0 {
             return None;
