@@ -78,7 +78,7 @@ struct Hot {
     lines: AtomicU64,
 }
 
-/// Several queues write [`Tags::others`].
+/// The requests of one queue, or of several queues in [`Tags::others`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);

@@ -35,7 +35,8 @@ fn distance(head: u32, tail: u32, nr: u32) -> u32 {
 }
 
 impl EventRing {
-    /// Makes a ring for at least `nr_min` events; the header shows `id`.
+    /// Makes a ring of at least `nr_min` slots, one of which always stays free. The header shows
+    /// `id`.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
@@ -150,7 +151,8 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_kernel() {
-        // io_setup(1..32), (64), (100), (128), (256), (1024): (max(n, 4 × cpus) × 2 + 2).
+        // io_setup(n) with n = 1 to 32, 64, 128, 256 and 1024, and 8 processors, asks for max(n, 4
+        // × 8) × 2 + 2 slots.
         for (asked, nr) in [(66, 127), (130, 255), (258, 383), (514, 639), (2050, 2175)] {
             assert_eq!(EventRing::new(0, asked).unwrap().memory().nr(), nr);
         }

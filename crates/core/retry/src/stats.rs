@@ -44,7 +44,7 @@ counters! {
     requests,
     /// Iterations and completions of bios.
     iterations,
-    /// Iterations that ended in a wait for an earlier request or a page.
+    /// Iterations that ended in a wait for an earlier request or for the page cache in user space.
     retries,
     /// Times that a request went on after it had waited for an earlier request in order.
     kicks,
@@ -64,9 +64,9 @@ counters! {
     punt_large,
     /// Requests that the file system cannot try without waiting.
     punt_unsupported,
-    /// Buffered writes that submit could not attempt.
+    /// Buffered writes that submit did not attempt.
     punt_write,
-    /// Writes that must be durable when they end.
+    /// Buffered writes that must be durable when they end.
     punt_sync,
     /// Direct writes that extend the file, fill a hole, or were refused.
     punt_extend,
@@ -74,7 +74,8 @@ counters! {
     punt_fsync,
     /// Requests that wait for an earlier request that overlaps or is linked.
     punt_order,
-    /// Requests that submit did not try, because the mode is `offload` or earlier attempts failed.
+    /// Buffered reads that submit did not try, because the mode is `offload` or earlier attempts
+    /// failed.
     punt_offload,
     /// Polls, stream transfers and other direct requests that submit did not put straight into the
     /// own queue.

@@ -92,7 +92,7 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until signalled or until the deadline, with the waiter's mask in force.
+    /// Sleeps until signalled, until the deadline, or less long, with the waiter's mask in force.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run, and no thread has signalled the waiter.
@@ -127,7 +127,7 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// Tries to become the poller.
+    /// Tries to become the poller. Returns `false` if there is a poller already.
     pub fn try_become_poller(&self) -> bool {
         !self.poller.swap(true, SeqCst)
     }
@@ -186,8 +186,9 @@ impl Waiters {
         self.count.store(list.len(), Relaxed);
     }
 
-    /// Wakes the youngest waiter for which the events are enough. The caller has pushed an event.
-    /// The poller is interrupted whatever it needs, and counts the events itself.
+    /// Wakes the youngest waiter that is the poller, or for which the events are enough. The caller
+    /// has pushed an event. A poller is interrupted even if it needs more events, and counts them
+    /// itself.
     pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {

@@ -6,8 +6,8 @@
 //!                                      poll: one thread watches all polls  ◀─┘
 //! ```
 //! The first worker may give itself a private descriptor table, and all workers started after it
-//! share this table. So workers start workers: a worker that begins work while no other is idle,
-//! woken or starting starts one (up to `max_workers`).
+//! share this table. So workers start workers: if no other worker is idle, woken or starting, a
+//! worker that begins work starts a new worker (up to `max_workers`).
 
 mod pool;
 mod ready;

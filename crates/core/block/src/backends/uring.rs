@@ -538,7 +538,7 @@ impl Alarm {
             eventfd::drain(number);
         }
         // EAGAIN: the word changed before the kernel read it. ECANCELED: the thread that submitted
-        // the entry has ended. After other errors the ring can wait on neither.
+        // the entry has ended. Other errors mean that the ring cannot wait in this way.
         let fails = result < 0;
         if fails && ![Errno::AGAIN, Errno::CANCELED].contains(&Errno::new(-result)) {
             self.deaf.store(true, Relaxed);

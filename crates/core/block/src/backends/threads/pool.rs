@@ -309,8 +309,8 @@ impl Pool {
         while let Some(work) = self.next(&slot) {
             self.attend(work, &runner, &mut batch);
         }
-        // When the pool closes, the watcher must check for that. A worker wakes the watcher, and
-        // not the thread in `shutdown`, because the watcher's eventfd is in the workers' descriptor
+        // When the pool closes, the watcher must check for that. A worker wakes the watcher; the
+        // thread in `shutdown` cannot, because the watcher's eventfd is in the workers' descriptor
         // table.
         self.watches.rouse();
         self.leave();
