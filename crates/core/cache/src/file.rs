@@ -172,7 +172,7 @@ impl CachedFile {
         self.grow(end);
     }
 
-    /// Sets the logical size and the size on disk. No operation may change them meanwhile.
+    /// Sets the logical size and the size on disk. No operation may change either size meanwhile.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
         self.disk_size.store(size, Release);
@@ -190,8 +190,8 @@ impl CachedFile {
         self.flush.lost_by()
     }
 
-    /// Forgets the error of [`CachedFile::lost`]. The owner calls this after it has written the
-    /// file anew, or has given it up.
+    /// Forgets the error of [`CachedFile::lost`]. The owner may call this after it has written the
+    /// file anew, or has given the file up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

@@ -393,8 +393,8 @@ impl Cache {
         if io.device().begin(io.is_fill(), table.most) {
             return table.begin(io, plug);
         }
-        // This I/O begins after another one on its device has ended: for a fill another fill, else
-        // a write or flush.
+        // A parked fill begins when another fill on its device has ended; a parked write or flush
+        // begins when another write or flush has ended.
         match table.parked.back_mut() {
             Some(before) if before.can_grow_by(&io) => before.grow_by(io),
             _ => table.parked.push_back(io),

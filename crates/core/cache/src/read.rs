@@ -13,8 +13,8 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// A read without a readahead window starts reading at most so many pages together, and at most one
-/// part in `UPFRONT_SHARE` of the pool.
+/// A read without a readahead window starts reading at most so many pages together, and at most
+/// 1/`UPFRONT_SHARE` of the pool.
 const UPFRONT_PAGES_MAX: u64 = 2048;
 const UPFRONT_SHARE: u64 = 4;
 

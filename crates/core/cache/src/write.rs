@@ -21,7 +21,7 @@ use nowait_sys::Errno;
 const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// A write: copies into folios, which become dirty. A durable write then waits until they are
+/// A write: copies into folios, which become dirty. A durable write then waits until its pages are
 /// durable. The write first reads a missing page of which it does not cover all bytes.
 ///
 /// The write locks a folio while it changes it, and keeps none locked while it waits. It waits for
@@ -209,7 +209,7 @@ impl WriteOperation {
     }
 
     /// Kicks the operations that wait for fewer dirty frames, if this write has unlocked folios
-    /// since the last call: their writeback can start now.
+    /// since the last call: the writeback of these folios can start now.
     fn tell_progress(&mut self) {
         if core::mem::replace(&mut self.told, self.pos) != self.pos {
             self.file.cache().progress.notice();

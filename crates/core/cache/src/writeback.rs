@@ -64,13 +64,13 @@ impl SyncOperation {
 
     /// Makes the sync of a write, which has just made the pages `from..=last` dirty. If many small
     /// writes waited for one flush, they would end together, and the device would be idle until the
-    /// next ones come. So their bios are durable themselves.
+    /// next writes come. So the bios of a small write are durable themselves, if possible.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
         durable: SyncLevel,
     ) -> SyncOperation {
-        // A longer write has more than one bio: one flush for all of them costs less.
+        // A longer write has more than one bio: one flush for all of its bios costs less.
         let small = last - from < BIO_PAGES_MAX && durable != SyncLevel::WriteOnly;
         let per_bio = if small { PerBioSync::Wanted } else { PerBioSync::No };
         SyncOperation { per_bio, ..SyncOperation::new(file, from, last, durable) }
@@ -136,8 +136,8 @@ impl SyncOperation {
             // Read before the entry is left, so that the sync notices an end in between.
             let seen = (pin.id(), folio.written());
             if self.waited.is_some_and(|waited| waited.0 == seen.0 && waited.1 != seen.1) {
-                // One ended writeback is enough, even if the folio's next one has begun: it has
-                // written the pages of the sync.
+                // One ended writeback has written the pages of the sync. So it is enough, even if
+                // the folio's next writeback has begun.
                 self.waited = None;
                 self.at = end;
                 if end > self.last {

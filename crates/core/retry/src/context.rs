@@ -97,7 +97,7 @@ pub struct WaitOptions<'a> {
     pub min: usize,
     /// The most events to take.
     pub max: usize,
-    /// The time at which the wait ends.
+    /// The latest time at which the wait ends.
     pub deadline: Deadline,
     /// If `min` is 0, waits for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
@@ -415,8 +415,9 @@ impl IoContext {
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
             // After a sleep the thread takes fewer events than its minimum only at the end of its
-            // wait: they may be enough for another thread. The kernel's AIO does the same. If the
-            // minimum exceeds the ring's capacity, the thread takes the events in parts.
+            // wait: these few events may be enough for another thread. The kernel's AIO does the
+            // same. If the minimum exceeds the ring's capacity, the thread takes the events in
+            // parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -534,8 +535,8 @@ impl IoContext {
         !self.waiters.has_poller() && self.pump_is_busy()
     }
 
-    /// Returns `true` if the caller need not sleep. The caller joined the waiters after earlier
-    /// events, so those did not wake it.
+    /// Returns `true` if the caller need not sleep. Events that came before the caller joined the
+    /// waiters did not wake it.
     fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
         // Another thread may have taken the event of the synchronous request.
         let patience_ended = wanted.min == 0 && self.synchronous.load(SeqCst) == 0;
@@ -580,8 +581,8 @@ impl IoContext {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
 
-    /// Refuses new requests, and wakes all waiting threads. Those that have taken no event return
-    /// EINVAL. Then waits until every accepted request has completed.
+    /// Refuses new requests, and wakes all waiting threads, which return EINVAL if they have taken
+    /// no event. Then waits until every accepted request has completed.
     ///
     /// `cancel` ends the registered requests that would never complete by themselves. A thread that
     /// reserved a slot before may register its request later. It must then check

@@ -42,7 +42,7 @@ counters! {
     submits,
     /// Requests accepted.
     requests,
-    /// Iterations and completions of bios.
+    /// Iterations, completions of bios, and attempts that ended a request inside submit.
     iterations,
     /// Iterations that ended in a wait for an earlier request or for the page cache in user space.
     retries,
@@ -50,7 +50,7 @@ counters! {
     kicks,
     /// Iterations that still found an earlier request in the way after waiting for it.
     spurious,
-    /// Requests that ended inside submit.
+    /// Requests that an attempt inside submit completed.
     completed_inline,
     /// Requests whose event was delivered.
     completions,

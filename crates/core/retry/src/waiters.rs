@@ -92,7 +92,8 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until signalled, until the deadline, or less long, with the waiter's mask in force.
+    /// Sleeps until signalled or until the deadline, with the waiter's mask in force. May return
+    /// earlier.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run, and no thread has signalled the waiter.
@@ -152,7 +153,8 @@ impl Waiters {
             Waiter { word: AtomicU32::new(0), need, polls: false, mask }
         });
         if polled_for_more {
-            // The poller waits for more events, and would leave this thread's in the own queue.
+            // The poller waits for more events than this thread, and would leave this thread's
+            // events in the own queue.
             interrupt_poller();
         }
         waiter
@@ -198,7 +200,7 @@ impl Waiters {
     }
 
     /// Wakes the youngest sleeping waiter to become the poller, unless there is a poller. Returns
-    /// `true` if it woke one.
+    /// `true` if it woke a waiter.
     pub fn call_for_poller(&self) -> bool {
         fence(SeqCst);
         let is_wanted = self.count.load(Relaxed) != 0 && !self.has_poller();

@@ -315,8 +315,8 @@ impl Kaio {
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // This thread takes the events of refused requests out of the ring. They would fill it: no
-        // thread takes events while nothing is in flight.
+        // This thread takes the events of refused requests out of the ring. The events would fill
+        // the ring, because no thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
@@ -568,8 +568,8 @@ impl BlockBackend for Kaio {
     }
 
     /// Submits no bios that threads have queued: their descriptors may belong to another table.
-    /// Submits one bio at a time: if one call submitted several, the kernel would start none at the
-    /// device before it has blocks for the last one, unless the kernel sleeps meanwhile
+    /// Submits one bio at a time: if one call submitted several bios, the kernel would start no bio
+    /// at the device before it has blocks for the last bio, unless the kernel sleeps meanwhile
     /// (AIO_PLUG_THRESHOLD, fs/aio.c).
     fn submit_now(&self, bio: Bio, may_wait: bool) -> Result<Refused, Bio> {
         let rw_flags = if may_wait { 0 } else { self.rw_flags };

@@ -186,7 +186,8 @@ impl Mapping {
     }
 
     pub(crate) fn has_dirt(&self) -> bool {
-        // One lock for both tags, because a failed writeback moves a folio from one to the other.
+        // One lock for both checks, because a failed writeback moves a folio from one tag to the
+        // other.
         let lock = self.lock.lock();
         let tagged = |tag| self.tree.next(&self.cache.nodes, &lock, 0, u64::MAX, tag).is_some();
         tagged(Tag::Dirty) || tagged(Tag::Writeback)

@@ -68,8 +68,8 @@ impl Mapping {
         Ok(kept)
     }
 
-    /// Removes folios that the caller has locked, dirty ones too. Adds the entries that waited for
-    /// the folios to `woken`.
+    /// Removes folios that the caller has locked, dirty folios too. Adds to `woken` the entries
+    /// that waited for the folios.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {

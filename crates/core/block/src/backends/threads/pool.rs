@@ -409,8 +409,8 @@ impl Pool {
             batch.push(Completion { token: bio.token, result: Ok(len as u32) });
         }
         self.deliver(batch);
-        // The kernel reports some errors only once, for example of an earlier writeback. If none of
-        // the writes that are repeated fails, the first one gets the error of the joined call.
+        // The kernel reports some errors only once, for example of an earlier writeback. If no
+        // repeated write fails, the first repeated write gets the error of the joined call.
         let mut first = None;
         for bio in bios {
             let end = runner.run(&bio);
