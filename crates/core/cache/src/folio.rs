@@ -170,7 +170,7 @@ pub struct Folio {
     /// A bit for each page that is newer than the file. An operation that has locked the folio sets
     /// bits. The end of a writeback or cut clears bits under the mapping's lock.
     dirty: AtomicU64,
-    /// The number of runs of dirty pages in the folio's writeback that have not ended.
+    /// The number of runs of dirty pages that the folio's writeback still has to end.
     runs: AtomicU32,
     /// The error of the last writeback that failed.
     errno: AtomicU32,

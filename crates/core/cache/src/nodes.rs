@@ -67,7 +67,7 @@ impl Nodes {
 
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&Node> {
-        // Numbers count from one. Zero becomes an index far beyond the table.
+        // Numbers count from one. Zero becomes the highest index, for which there is no chunk.
         let at = number.wrapping_sub(1) as usize;
         let chunk = self.chunks.get(at >> CHUNK_BITS)?.load(Acquire);
         if chunk.is_null() {
