@@ -426,7 +426,8 @@ impl Folio {
     fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
         loop {
-            // The count of pins is full only if the program has leaked 16 million loans.
+            // The count of pins is full only if the program has leaked 16 million pins of the
+            // folio.
             if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
                 return None;
             }

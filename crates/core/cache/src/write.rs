@@ -72,8 +72,8 @@ impl WriteOperation {
         }
     }
 
-    /// Makes a write of all of `user` at the end of the file, which the first iteration looks up.
-    /// The caller lets no other write run between that and the end of this write.
+    /// Makes a write of all of `user` at the end of the file. The first iteration looks up that
+    /// end. From then on the caller lets no other write of the file run until this write has ended.
     pub fn append(file: Arc<CachedFile>, user: User, durable: Option<SyncLevel>) -> WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }

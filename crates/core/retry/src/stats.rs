@@ -62,7 +62,7 @@ counters! {
     punt_miss,
     /// Requests above the bytes that submit may still copy.
     punt_large,
-    /// Requests that the file system cannot try without waiting.
+    /// Requests for which the file system or a seccomp filter refuses an attempt without waiting.
     punt_unsupported,
     /// Buffered writes that submit did not attempt.
     punt_write,
