@@ -41,8 +41,8 @@ pub struct Refused {
 
 /// A backend, which submits bios to the operating system.
 ///
-/// The backend returns every bio that `queue` or `submit_now` has accepted exactly once, also if
-/// the bio fails or is cancelled. `reap` or `collect` returns it or, if the system refuses the bio,
+/// The backend returns exactly once every bio that `queue` or `submit_now` has accepted, also if
+/// the bio fails or is cancelled. `reap` or `collect` returns the bio or, if the system refuses it,
 /// perhaps `commit_or_refuse` or `submit_now`. A pool of workers can pass completions to a function
 /// instead (`Deliver::Call`).
 ///
@@ -83,8 +83,8 @@ pub trait BlockBackend: Send + Sync {
     /// Makes the `reap` that waits now, or else the next `reap` that would wait, return early.
     fn wake(&self);
 
-    /// Asks for an early end of the bio with `token`, if there is one. If the backend can still
-    /// stop the bio, it completes with `ECANCELED`, otherwise as usual.
+    /// Asks for an early end of the bio with `token`, if there is such a bio. The bio completes
+    /// with `ECANCELED` if the backend can still stop it, otherwise as usual.
     fn cancel(&self, token: u64);
 
     /// Returns the backend's descriptors in the table of the thread that made the backend.

@@ -162,9 +162,9 @@ pub struct WorkerHints {
     /// `true`: the worker announces the whole range to the kernel's readahead before it reads more
     /// than a page.
     pub upfront: bool,
-    /// `true`: a worker may run this write and the next one of its lane as one, if they adjoin. If
-    /// the joined call does not write all of this write, the worker repeats this write alone, so it
-    /// must not be an append.
+    /// `true`: a worker may run this write and the next write of its lane in one call, if the two
+    /// adjoin. If the joined call does not write all of this write, the worker repeats this write
+    /// alone, so it must not be an append.
     pub joins: bool,
 }
 
@@ -190,7 +190,8 @@ impl Bio {
         }
     }
 
-    /// Returns `true` if a worker may run this write and `next`, the next bio of its lane, as one.
+    /// Returns `true` if a worker may run this bio and `next`, the next bio of its lane, in one
+    /// call.
     pub(crate) fn goes_with(&self, next: &Bio) -> bool {
         let same_file = match (&self.file, &next.file) {
             (Some(file), Some(its)) => Arc::ptr_eq(file, its),

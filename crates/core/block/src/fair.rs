@@ -37,7 +37,7 @@ impl<T> Fair<T> {
         queue.push(item)
     }
 
-    /// Adds an item that is taken before those of all flows.
+    /// Adds an item that [`Fair::pop`] takes before the items of all flows.
     pub fn push_urgent(&mut self, item: T) {
         self.urgent.push_back(item);
     }

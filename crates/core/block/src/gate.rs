@@ -63,7 +63,7 @@ impl Gate {
         futex_wait(&self.word, seen, deadline)
     }
 
-    /// Wakes the thread that sleeps in [`Gate::sleep`], or in a ring's wait at [`Gate::address`].
+    /// Wakes the thread that sleeps in [`Gate::sleep`], or ends a ring's wait at [`Gate::address`].
     pub(crate) fn rouse(&self) {
         futex_wake(&self.word, 1);
     }

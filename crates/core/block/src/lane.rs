@@ -12,8 +12,8 @@ use std::sync::Arc;
 const RUN_BYTES_MAX: usize = 512 << 10;
 const RUN_SEGMENTS_MAX: usize = 1024;
 
-/// A queue of bios, mostly of one file. Workers run the bios one at a time in the order queued;
-/// adjoining writes that may join run as one. A lane occupies at most one worker of its pool.
+/// A queue of bios, mostly of one file. Workers run the bios one at a time in the order queued, but
+/// run adjoining writes that may join in one call. A lane occupies at most one worker of its pool.
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,

@@ -21,7 +21,7 @@ struct Slot<T> {
 const GENERATION_MASK: u32 = u32::MAX >> 1;
 
 impl<T> Slab<T> {
-    /// Makes an empty table for up to `depth` values; it grows as they come.
+    /// Makes an empty table for up to `depth` values; the table grows as values come.
     pub fn new(depth: usize) -> Slab<T> {
         Slab { slots: Vec::new(), free: Vec::new(), depth }
     }

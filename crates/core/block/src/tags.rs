@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 /// The most file systems that [`Tags`] distinguishes; with more, [`Tags::look`] removes the limit.
 const DEVICES: usize = 16;
-/// Disks with fewer tags have no limit here: the kernel merges adjoining requests for them before
-/// these take a tag, so a limit on requests would slow them down.
+/// Disks with fewer tags have no limit here: the kernel merges adjoining requests for such a disk
+/// before the requests take a tag, so a limit on requests would slow the disk down.
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
 /// The number of requests that a queue may have even beyond the limit: requests of other queues
 /// that have ended count until they are reaped.
@@ -78,7 +78,7 @@ struct Hot {
     lines: AtomicU64,
 }
 
-/// Several queues write [`Tags::others`].
+/// The number of requests of one queue, or of several queues in [`Tags::others`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -161,7 +161,7 @@ impl Tags {
     }
 
     /// Returns `true` if [`Tags::note_device`] has recorded this number, or has found no place for
-    /// another one.
+    /// some other number.
     pub fn knows_device(&self, dev: u64) -> bool {
         self.overflows.load(Relaxed) || self.devices.iter().any(|it| it.load(Relaxed) == dev)
     }

@@ -54,8 +54,8 @@ fn poll_for_nothing(pipe: &PipeReader) -> Bio {
 
 static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Handles a signal: wakes the backend when the signal has already ended the wait, but `reap` has
-/// not returned yet.
+/// Handles a signal by waking the backend, also when the signal has already ended the wait, but
+/// `reap` has not returned yet.
 extern "C" fn wake(_signal: i32) {
     // SAFETY: the pointer is null, or refers to a value that outlives the signals.
     if let Some(backend) = unsafe { WOKEN.load(SeqCst).as_ref() } {

@@ -136,8 +136,8 @@ fn largest(free: u64) -> Option<usize> {
     (0..=ORDER_MAX).rev().find(|order| runs(free, *order) != 0).map(|order| order as usize)
 }
 
-/// Returns the first frame of the smallest free run that contains a run of `order`. There must be
-/// one.
+/// Returns the first frame of the smallest free run that contains a run of `order`. Such a run must
+/// exist.
 fn tightest(free: u64, order: u32) -> u32 {
     for larger in order..ORDER_MAX {
         let parents = runs(free, larger + 1);

@@ -46,9 +46,11 @@ pub struct IoCounts {
     pub pages_written: u64,
     /// Flushes that the cache has started.
     pub flushes: u64,
-    /// Reads that found all of their pages in the cache.
+    /// Counted attempts at reads ([`Cache::count_reads`]) that found all of their pages in the
+    /// cache.
     pub reads_cached: u64,
-    /// Reads that met a page that was missing, not uptodate or marked for readahead.
+    /// Counted attempts at reads that met a page that was missing, not uptodate or marked for
+    /// readahead.
     pub reads_missed: u64,
 }
 

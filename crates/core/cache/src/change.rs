@@ -7,15 +7,16 @@
 //! 2. A cut locks all folios from the new end on. Another change writes all dirty pages and removes
 //!    all folios.
 //! 3. The caller changes the file.
-//! 4. `finish` removes the folios that a cut has locked, and opens the gate.
+//! 4. `finish` removes the folios that a cut has locked, but keeps a folio with bytes before the
+//!    new end. It opens the gate.
 //!
 //! Meanwhile no request changes a page of the changed part, so no write is lost. The pages beyond a
 //! cut, dirty ones too, stay in the cache and locked until the file itself is shorter. Otherwise a
 //! sync could succeed without having written the dirty ones, and a crash before the cut would lose
 //! them. If the caller cannot cut the file, these pages stay as they were.
 //!
-//! A write that has copied only a part when a change begins copies all of its bytes again after the
-//! change.
+//! A write that has copied only a part when a change begins copies all of its bytes again. If the
+//! change closes the gate for a page of the write, the write first waits until the gate opens.
 
 use crate::FRAME_BYTES;
 use crate::copy;
@@ -37,7 +38,7 @@ pub struct Change {
     file: Arc<CachedFile>,
     kind: Kind,
     closed: bool,
-    /// The locked folios, and the page before which this change has locked all.
+    /// Folios that a cut has locked, and the page from which the cut goes on to lock.
     locked: Vec<FolioId>,
     at: u64,
     sync: Option<SyncOperation>,
@@ -164,7 +165,8 @@ impl Change {
         // `drop` opens the gate.
     }
 
-    /// Such a folio stays, and `finish` zeroes its bytes after the end.
+    /// Returns `true` if the folio begins before byte `size`: `finish` keeps this folio, and zeroes
+    /// its bytes from `size` on.
     fn begins_before(&self, id: FolioId, size: u64) -> bool {
         let folio = self.file.cache().frames().folio(id);
         folio.index() * (FRAME_BYTES as u64) < size
@@ -179,7 +181,7 @@ impl Change {
             woken.append(&mut self.file.mapping().open());
         }
         woken.into_iter().for_each(WaitEntry::wake);
-        // The clean folios among them can be reclaimed again.
+        // Reclaim can evict the unlocked folios that are clean.
         self.file.cache().frames().notice_room();
     }
 }

@@ -90,7 +90,7 @@ pub struct User {
 }
 
 impl User {
-    /// Makes the value at the first byte of the segments.
+    /// Makes a value that begins at the first byte of the segments.
     ///
     /// # Safety
     /// The segments are valid for reads until the value is dropped; also for writes if

@@ -128,7 +128,7 @@ impl CachedFile {
         self.disk_size.load(Acquire)
     }
 
-    /// Raises the logical size to `size` if it is smaller. Bytes that no write has set are zeroes.
+    /// Raises a logical size below `size` to `size`. Bytes that no write has set are zeroes.
     pub(crate) fn grow(&self, size: u64) {
         // Usually the file is as long already. A plain load leaves the cache line shared with other
         // processors, and does not wait until the bytes just copied are stored.
@@ -141,16 +141,17 @@ impl CachedFile {
         self.disk_size.fetch_max(end, AcqRel);
     }
 
-    /// Starts reading folios that the caller has locked, ascending, and puts the bios on `plug`. A
-    /// run of folios behind the end of the file on disk needs no bio.
+    /// Starts reading folios that the caller has locked, in ascending order. Puts the bios on
+    /// `plug`, except those beyond the device's limit, which wait. A run of folios behind the end
+    /// of the file on disk needs no bio.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Starts writing the dirty pages of `run`, and puts the bios on `plug`. The folios adjoin, and
-    /// the caller has started their writeback.
+    /// Starts writing the dirty pages of `run`. Puts the bios on `plug`, except those beyond the
+    /// device's limit, which wait. The folios adjoin, and the caller has started their writeback.
     pub fn write_back(self: &Arc<Self>, run: &[FolioId], plug: &mut Vec<Bio>) {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
@@ -171,7 +172,7 @@ impl CachedFile {
         self.grow(end);
     }
 
-    /// Sets the logical size and the size on disk. No operation may change them meanwhile.
+    /// Sets the logical size and the size on disk. No operation may change either size meanwhile.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
         self.disk_size.store(size, Release);
@@ -183,14 +184,14 @@ impl CachedFile {
     }
 
     /// Returns the error because of which written data may be lost: a flush or a durable write
-    /// failed, or the cache dropped data that it could not write. Each sync that needs a flush
+    /// failed, or the cache dropped data that it could not write. A sync that ends with a flush
     /// returns this error.
     pub fn lost(&self) -> Option<Errno> {
         self.flush.lost_by()
     }
 
-    /// Forgets the error of [`CachedFile::lost`]. The owner calls this after it has written the
-    /// file anew, or has given it up.
+    /// Forgets the error of [`CachedFile::lost`]. The owner may call this after it has written the
+    /// file anew, or has given the file up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

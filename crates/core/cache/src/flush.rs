@@ -90,7 +90,7 @@ impl Flush {
         Turn::Start(if all { BioOp::Fsync } else { BioOp::Fdatasync })
     }
 
-    /// Adds all entries that wait for a flush to `woken`.
+    /// Ends the running flush. Adds to `woken` all entries that wait for a flush.
     pub(crate) fn end(&self, op: BioOp, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let mut book = self.0.lock();
         book.running = false;
@@ -107,10 +107,10 @@ impl Flush {
         self.0.lock().unflushed = true;
     }
 
-    /// Records the failure of a write whose bios were to be `durable`.
+    /// Counts a failed write of level `durable`.
     ///
-    /// The pages normally stay dirty. But if the bio included a flush, the flush may have failed,
-    /// and other data in the device's cache may be lost.
+    /// The pages normally stay dirty. But above `WriteOnly` the bio included a flush. If that flush
+    /// may have failed, and the device's cache may have held other data, the call records `errno`.
     pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;

@@ -103,7 +103,7 @@ impl State {
         self.has(WRITEBACK)
     }
 
-    /// Returns `true` if the folio's last fill or writeback failed.
+    /// Returns `true` if the folio's fill failed, or its last writeback failed and left it dirty.
     pub fn is_error(self) -> bool {
         self.has(ERROR)
     }
@@ -170,7 +170,7 @@ pub struct Folio {
     /// A bit for each page that is newer than the file. An operation that has locked the folio sets
     /// bits. The end of a writeback or cut clears bits under the mapping's lock.
     dirty: AtomicU64,
-    /// Runs of dirty pages whose writeback has not ended.
+    /// The number of runs of dirty pages that the folio's writeback still has to end.
     runs: AtomicU32,
     /// The error of the last writeback that failed.
     errno: AtomicU32,
@@ -213,8 +213,7 @@ impl Folio {
         self.index.load(Relaxed)
     }
 
-    /// Returns the number of the folio's mapping, 0 if none. Valid while the caller has pinned the
-    /// folio.
+    /// Returns the number of the folio's mapping. Valid while the caller has pinned the folio.
     #[inline]
     pub fn mapping(&self) -> u32 {
         self.mapping.load(Relaxed)
@@ -290,7 +289,7 @@ impl Folio {
         left == 0
     }
 
-    /// The caller then sets ERROR.
+    /// The caller sets ERROR at the end of the writeback.
     pub(crate) fn note_error(&self, errno: Errno) {
         self.errno.store(errno.raw() as u32, Relaxed);
     }
@@ -316,8 +315,8 @@ impl Folio {
     }
 
     /// Pins the folio for an access to page `index`, and returns the state before. Returns `None`
-    /// if the folio is frozen or detached, or has too many pins. The caller then compares the
-    /// identity, because the header may belong to another folio.
+    /// if the folio is frozen or detached, or has too many pins. After `Some` the caller compares
+    /// the identity, because the header may belong to another folio.
     ///
     /// Counts the access if the folio is uptodate and `index` is its first page. If accesses to all
     /// pages counted, each folio of a file that is read in order by small requests would look hot
@@ -346,9 +345,9 @@ impl Folio {
     }
 
     /// Pins the folio for an access to page `index`, and guards its bytes against changes. Returns
-    /// `false` if the folio is free or detached, not uptodate, locked, or if an entry may wait for
-    /// it: new guards could keep a waiting writer away for ever. After `true` the caller compares
-    /// the identity.
+    /// `false` if the folio is frozen, detached, locked or not uptodate, or has too many pins or
+    /// guards. Also returns `false` if an entry may wait for the folio: new guards could keep a
+    /// waiting writer away for ever. After `true` the caller compares the identity.
     #[inline]
     pub(crate) fn try_pin_guarded(&self, index: u64) -> bool {
         let warmer = self.warmer(index);
@@ -421,13 +420,14 @@ impl Folio {
         false
     }
 
-    /// Pins the folio, and returns the state before. If no bit of `unless` is set, also sets `bits`
-    /// and counts the access.
+    /// Pins the folio, and returns the state before. If no bit of `unless` is set, also sets
+    /// `bits`, and adds `warmer` to the access counter of an uptodate folio, up to 3.
     #[inline]
     fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
         loop {
-            // The count of pins is full only if the program has leaked 16 million loans.
+            // The count of pins is full only if the program has leaked 16 million pins of the
+            // folio.
             if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
                 return None;
             }

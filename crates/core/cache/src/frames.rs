@@ -200,7 +200,7 @@ impl Frames {
         }
     }
 
-    /// Returns the memory of the pool, which the owner may register with a backend.
+    /// Returns the memory of the pool.
     pub fn memory(&self) -> &HugeMemory {
         &self.memory
     }

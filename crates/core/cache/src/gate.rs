@@ -67,7 +67,7 @@ impl Gate {
         if self.closed_from() > index {
             return false;
         }
-        // Made before the lock is taken, because this may run code of the engine.
+        // Called before this thread takes the lock, because `make` may run code of the engine.
         let entry = make();
         let mut waiting = self.waiting.lock();
         // The thread that opens the gate takes the entries out afterwards: either it finds this

@@ -188,7 +188,8 @@ impl CacheIo {
                     writes.tail
                 }
             }
-            // Fails with EBADF, instead of a panic, if the owner has not set the open files.
+            // If the owner has not set the open files, the bio fails with EBADF, instead of a
+            // panic.
             None => Target { fd: -1, file: None },
         }
     }
@@ -348,7 +349,7 @@ impl Cache {
             // makes another folio dirty, or waits for this writeback.
             let mut io = CacheIo::new(file, Kind::Write(durable), pieces, file.size());
             match io.is_done() {
-                // A truncation has removed all of these pages meanwhile.
+                // The file has no byte in these pages.
                 true => self.end(&mut io, Ok(()), &mut woken),
                 false => self.issue(io, plug),
             }
@@ -392,7 +393,8 @@ impl Cache {
         if io.device().begin(io.is_fill(), table.most) {
             return table.begin(io, plug);
         }
-        // Begins when another I/O of the same kind on its device has ended.
+        // A parked fill begins when another fill on its device has ended; a parked write or flush
+        // begins when another write or flush has ended.
         match table.parked.back_mut() {
             Some(before) if before.can_grow_by(&io) => before.grow_by(io),
             _ => table.parked.push_back(io),
@@ -467,7 +469,7 @@ impl Cache {
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
-    /// I/Os whose device has the most bios of their kind in flight, oldest first.
+    /// I/Os that wait because their device is at its limit of bios in flight, oldest first.
     parked: VecDeque<CacheIo>,
     pub(crate) most: InFlightMax,
 }

@@ -31,8 +31,8 @@
 //! locks, and takes none. No thread kicks an entry while it holds one of these locks.
 //!
 //! **Floors.** A module imports only modules of lower floors (`cargo x tidy`), with one exception:
-//! `cache`, `file`, `io` and `mapping` import each other. The cache owns its files, each file has a
-//! mapping, a mapping takes frames from the cache, and I/O completes through all of them.
+//! `cache`, `file`, `io` and `mapping` import each other. The cache lists its files, each file has
+//! a mapping, a mapping takes frames from the cache, and I/O completes through all of them.
 
 mod buddy;
 pub mod cache;

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A hit is `find`, which takes no lock and allocates nothing. A thread changes the tree and its
-//! tags only under the mapping's lock, and releases the lock before it waits for I/O. Only the
-//! operation or I/O that has set LOCKED or WRITEBACK may remove the folio from the tree.
+//! tags only under the mapping's lock, and releases the lock before it waits for I/O. No thread
+//! removes from the tree a folio that is under writeback, or that another operation has locked.
 
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
@@ -168,8 +168,8 @@ impl Mapping {
         Some((pin, outcome))
     }
 
-    /// Unlocks a folio that the caller has locked. Adds the entries that waited for the lock to
-    /// `woken`; the caller kicks them.
+    /// Unlocks a folio that the caller has locked. Adds to `woken` the entries that waited for the
+    /// lock; the caller kicks them.
     pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
         self.release(id, 0, LOCKED, woken);
     }
@@ -322,7 +322,7 @@ impl Mapping {
         Ok(end_of(folio))
     }
 
-    /// Unlocks a folio after its fill. Adds the entries that waited for the lock to `woken`; the
+    /// Unlocks a folio after its fill. Adds to `woken` the entries that waited for the lock; the
     /// caller kicks them when it has unlocked all folios of the read.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match result {

@@ -20,9 +20,9 @@ pub(crate) enum Attempt {
     Wait,
 }
 
-/// Runs `attempt` until it succeeds, and reclaims frames after each failure. If it can reclaim
-/// none, puts the writeback of dirty pages on `plug`, leaves a wait entry, and tries until it can
-/// reclaim none again.
+/// Runs `attempt` until it succeeds, and reclaims frames after each failure. If no frame can be
+/// reclaimed, puts the writeback of dirty pages on `plug` and leaves a wait entry. Then tries until
+/// again no frame can be reclaimed.
 ///
 /// # Errors
 /// `ENOMEM`: every folio in the pool has failed its last writeback, so no frame will become free by

@@ -1,5 +1,5 @@
-//! The memory of the nodes of all trees of a cache. A node can be recycled; the cache frees no node
-//! while it lives.
+//! The memory of the nodes of all trees of a cache. A node can be recycled; the cache frees its
+//! nodes only when it is dropped.
 //!
 //! A look-up holds no lock, so it may read a node that serves another tree by now. At its end the
 //! look-up compares the identity of the folio that it has found ([`crate::folio`]), and so notices
@@ -67,7 +67,7 @@ impl Nodes {
 
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&Node> {
-        // Numbers count from one. Zero becomes an index far beyond the table.
+        // Numbers count from one. Zero becomes the highest index, for which there is no chunk.
         let at = number.wrapping_sub(1) as usize;
         let chunk = self.chunks.get(at >> CHUNK_BITS)?.load(Acquire);
         if chunk.is_null() {

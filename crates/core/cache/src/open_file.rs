@@ -1,7 +1,8 @@
 //! One open of a cached file, with its readahead state.
 //!
-//! A read comes here only when a page is missing, or when it finds a mark. It does not wait for
-//! pages read ahead, and pages for which no frames can be had are not read ahead.
+//! A read comes here only when a page is missing, or when it finds a mark. The read does not wait
+//! for the pages that it reads ahead. It does not read ahead pages for which the cache has no
+//! frames.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -54,8 +55,8 @@ impl OpenFile {
     }
 
     /// Drops the clean folios that have whole pages in the byte range, except folios that are
-    /// locked or under writeback (DONTNEED). A later miss of these pages does not shorten the
-    /// window.
+    /// locked or under writeback (DONTNEED). If these pages reach the end of a stream's window, a
+    /// later miss of them does not shorten the window.
     pub fn forget(&self, file: &CachedFile, range: Range<u64>) {
         let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
         if pages.is_empty() {

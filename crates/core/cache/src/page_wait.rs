@@ -88,7 +88,7 @@ impl PageWaits {
         reason: Reason,
         make: impl FnOnce() -> WaitEntry,
     ) -> bool {
-        // Made before the lock is taken, because this may run code of the engine.
+        // Called before this thread takes the lock, because `make` may run code of the engine.
         let entry = make();
         let mut queue = self.shard(pin.id()).lock();
         if !pin.folio().expect_waiter(reason.bits()) {
@@ -100,8 +100,8 @@ impl PageWaits {
     }
 
     /// Sets `set` and clears `clear` in the state of a folio that the caller has locked or is
-    /// writing back; returns the state before. Adds the entries that waited for a bit of `clear` to
-    /// `woken`, oldest first. The caller kicks them when it has released all of its folios.
+    /// writing back; returns the state before. Adds to `woken` the entries that waited for a bit of
+    /// `clear`, oldest first. The caller kicks them when it has released all of its folios.
     pub(crate) fn release(
         &self,
         frames: &Frames,
@@ -121,7 +121,7 @@ impl PageWaits {
     }
 
     /// Unlocks a folio that the caller has locked, and takes it out of use (`Folio::retire`).
-    /// Returns the state before. Adds all entries that waited for the folio to `woken`; their
+    /// Returns the state before. Adds to `woken` all entries that waited for the folio; their
     /// operations will find the folio gone.
     pub(crate) fn retire(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) -> State {
         let mut queue = self.shard(id).lock();

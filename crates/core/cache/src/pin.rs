@@ -21,7 +21,8 @@ impl<'a> Pin<'a> {
         Pin { frames, id }
     }
 
-    /// Leaves the pin counted: it has another owner now, or ended with the folio.
+    /// Drops the value but does not take off the pin: the pin has another owner, or the caller has
+    /// taken it off already.
     pub(crate) fn forget(self) {
         core::mem::forget(self);
     }

@@ -13,7 +13,8 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// One request starts reading at most so many pages together, and at most this part of the pool.
+/// A read without a readahead window starts reading at most so many pages together, and at most
+/// 1/`UPFRONT_SHARE` of the pool.
 const UPFRONT_PAGES_MAX: u64 = 2048;
 const UPFRONT_SHARE: u64 = 4;
 
@@ -34,7 +35,8 @@ pub struct ReadOperation {
     /// The read has met a page that was missing, marked or not uptodate. From then on it counts no
     /// accesses, because later pages were read for this request, or read ahead.
     missed: bool,
-    /// The page for which this read waited last. If it is not uptodate now, its fill has failed.
+    /// The page for which this read waited last. If the page is unlocked and not uptodate now, its
+    /// fill has failed.
     waited: Option<u64>,
     retries: u32,
     open: Option<(Arc<OpenFile>, Request)>,
@@ -90,8 +92,8 @@ impl ReadOperation {
         self.done()
     }
 
-    /// Copies until byte `end`, or until a page that is missing, not uptodate or marked for the
-    /// read's open file. Returns `true` if it copied up to `end`.
+    /// Copies until byte `end`, or until a page that is missing or not uptodate. A read of an open
+    /// file also stops at a marked page. Returns `true` if the read copied up to `end`.
     #[inline]
     fn copy_present(&mut self, end: u64) -> bool {
         let mapping = self.file.mapping();

@@ -16,9 +16,10 @@
 //! window, so later iterations normally announce nothing. If a request announced only the current
 //! window, the window would shrink, because requests at random places look like seeks.
 //!
-//! **Streams.** A request that begins where an earlier one ended makes a stream; so does one at
-//! page 0 whose submitter waits. Each stream has its own window, so that a program can read several
-//! streams in turns through one descriptor. Requests at random places cause no readahead.
+//! **Streams.** A request that begins where an earlier request ended makes a stream; so does a
+//! request at page 0 whose submitter waits. Each stream has its own window, so that a program can
+//! read several streams in turns through one descriptor. Requests at random places cause no
+//! readahead, except after [`Advice::Sequential`].
 //!
 //! Source: upfront readahead, "Linux AIO Performance and Robustness for Enterprise Workloads"
 //! (Bhattacharya et al., slides); markers and the ramp, Linux mm/readahead.c (behaviour).
@@ -42,7 +43,7 @@ pub enum Advice {
     Normal,
     /// Only the requested pages are read.
     Random,
-    /// A request that continues no stream begins one, and windows can be twice as long.
+    /// A request that continues no stream begins a stream, and windows can be twice as long.
     Sequential,
 }
 
@@ -190,8 +191,8 @@ impl Readahead {
         Plan { read: pages.start..end, marker: None }
     }
 
-    /// Records that these pages leave the cache on purpose (DONTNEED): a later miss does not
-    /// shorten the window.
+    /// Records that these pages leave the cache on purpose (DONTNEED). If they reach the end of a
+    /// stream's window, a later miss of them does not shorten the window.
     pub fn forget(&mut self, pages: Range<u64>) {
         for stream in self.streams.iter_mut().flatten() {
             // These pages do not reach the end of the window, or begin behind it.
@@ -229,8 +230,8 @@ impl Readahead {
         self.request_only(request, index, bounds)
     }
 
-    /// Announces the pages of a request from page `start` on, without readahead. If they are more
-    /// than a window, the request announces the rest in the middle of the window.
+    /// Announces the pages of a request from page `start` on, without readahead. If these pages are
+    /// more than a window, the request announces more of them in the middle of the window.
     fn request_only(&self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let wanted = request.pages.end.min(bounds.file_pages);
         let end = wanted.min(start.saturating_add(self.cap(bounds)));

@@ -64,7 +64,7 @@ impl Cache {
             let victim = self.policy.lock().evict(look);
             let Some(frame) = victim else {
                 // If the search has met only pinned folios, it goes on, because pins may last. If
-                // it has met busy ones, it ends: the operation can wait for these.
+                // the search has met busy folios, it ends: the operation can wait for these folios.
                 if search.busy > 0 || freed > 0 || search.looks == before {
                     break;
                 }
@@ -152,8 +152,8 @@ impl Cache {
         }
     }
 
-    /// Returns the number of dirty frames above which writers start writeback: a quarter of the
-    /// pool.
+    /// Returns the number of unwritten frames ([`Cache::unwritten_frames`]) above which writers
+    /// start writeback: a quarter of the pool.
     pub fn dirty_background(&self) -> u64 {
         u64::from(self.frames.total()) / 4
     }

@@ -96,7 +96,8 @@ impl Device {
         Device { number, dirt: Dirt::default(), fills: none(), others: none() }
     }
 
-    /// Returns `false`, and counts nothing, if the device has the most bios of this kind.
+    /// Counts a bio in flight. Returns `false`, and counts nothing, if the device is at the limit
+    /// of this kind.
     pub(crate) fn begin(&self, is_fill: bool, most: InFlightMax) -> bool {
         let (count, most) = match is_fill {
             true => (&self.fills, most.reads),

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The look-up `find` takes no lock and allocates nothing. It finds every folio that stays in the
-//! tree. While a folio comes or goes, `find` may return no folio, or a wrong one. So its caller
+//! tree. While a folio comes or goes, `find` may return no folio, or a wrong folio. So its caller
 //! pins the folio, compares the identity, and looks again under the lock before it treats a page as
 //! missing. The other methods need the mapping's lock; a `TreeLock` proves that the caller holds
 //! it.

@@ -21,12 +21,12 @@ use nowait_sys::Errno;
 const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// A write: copies into folios, which become dirty. A durable write then waits until they are
+/// A write: copies into folios, which become dirty. A durable write then waits until its pages are
 /// durable. The write first reads a missing page of which it does not cover all bytes.
 ///
 /// The write locks a folio while it changes it, and keeps none locked while it waits. It waits for
 /// a folio under writeback, because bytes that the device reads must not change (checksums). If a
-/// change bypasses the cache meanwhile, the write copies all of its bytes again after that change.
+/// change that bypasses the cache begins meanwhile, the write copies all of its bytes again.
 #[derive(Debug)]
 pub struct WriteOperation {
     file: Arc<CachedFile>,
@@ -72,8 +72,8 @@ impl WriteOperation {
         }
     }
 
-    /// Makes a write of all of `user` at the end of the file, which the first iteration looks up.
-    /// The caller lets no other write run between that and the end of this write.
+    /// Makes a write of all of `user` at the end of the file. The first iteration looks up that
+    /// end. From then on the caller lets no other write of the file run until this write has ended.
     pub fn append(file: Arc<CachedFile>, user: User, durable: Option<SyncLevel>) -> WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
@@ -102,9 +102,9 @@ impl WriteOperation {
     }
 
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number of
-    /// bytes copied. If there are none, it is an error: of a page that could not be read or
-    /// written, or `ENOMEM` if all frames hold pages that could not be written. A durable write
-    /// also returns the errors of its sync.
+    /// bytes copied. If an error came before the first byte, the result is the error: of a page
+    /// that could not be read or written, or `ENOMEM` if all frames hold pages that could not be
+    /// written. A durable write also returns the errors of its sync.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         self.find_end();
         if self.sync.is_none() {
@@ -209,7 +209,7 @@ impl WriteOperation {
     }
 
     /// Kicks the operations that wait for fewer dirty frames, if this write has unlocked folios
-    /// since the last call: their writeback can start now.
+    /// since the last call: the writeback of these folios can start now.
     fn tell_progress(&mut self) {
         if core::mem::replace(&mut self.told, self.pos) != self.pos {
             self.file.cache().progress.notice();
@@ -312,8 +312,9 @@ pub struct WriteStart {
 
 impl CachedFile {
     /// Copies `user` to byte `offset` on, into cached pages that are uptodate, and neither locked,
-    /// under writeback nor lent. Stops at any other page, when writeback is due, or when a change
-    /// bypasses the cache. [`WriteOperation::resume`] makes an operation for the rest.
+    /// under writeback nor lent. Stops at any other page, when writeback is due, when too many
+    /// frames are dirty, or when a change bypasses the cache. [`WriteOperation::resume`] makes an
+    /// operation for the rest.
     pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
         let end = offset.saturating_add(user.len() as u64);
         let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());

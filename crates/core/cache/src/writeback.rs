@@ -18,11 +18,12 @@ use nowait_sys::{
 ///
 /// The first iteration marks the dirty pages of the range, and starts their writeback in ascending
 /// runs. Then the sync waits for the writebacks in flight, folio by folio, but does not write
-/// folios that become dirty later. After that, unless its level is [`SyncLevel::WriteOnly`], it
-/// needs a flush, which it shares with other syncs of the file (`flush.rs`).
+/// folios that become dirty later. After that the sync needs a flush, which it shares with other
+/// syncs of the file (`flush.rs`). It needs none if its level is [`SyncLevel::WriteOnly`], or if
+/// its own bios were durable.
 ///
-/// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). Each
-/// later sync writes it again, and reports the error if that fails.
+/// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). The
+/// next sync of the folio writes it again, and reports the error if that fails.
 #[derive(Debug)]
 pub struct SyncOperation {
     file: Arc<CachedFile>,
@@ -63,13 +64,13 @@ impl SyncOperation {
 
     /// Makes the sync of a write, which has just made the pages `from..=last` dirty. If many small
     /// writes waited for one flush, they would end together, and the device would be idle until the
-    /// next ones come. So their bios are durable themselves.
+    /// next writes come. So the bios of a small write are durable themselves, if possible.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
         durable: SyncLevel,
     ) -> SyncOperation {
-        // A longer write has more than one bio: one flush for all of them costs less.
+        // A longer write has more than one bio: one flush for all of its bios costs less.
         let small = last - from < BIO_PAGES_MAX && durable != SyncLevel::WriteOnly;
         let per_bio = if small { PerBioSync::Wanted } else { PerBioSync::No };
         SyncOperation { per_bio, ..SyncOperation::new(file, from, last, durable) }
@@ -113,8 +114,8 @@ impl SyncOperation {
         }
     }
 
-    /// Starts the writeback of the marked folios. If a writeback of the range is not over, leaves a
-    /// wait entry and returns `true`.
+    /// Starts the writeback of the marked folios. If a marked folio is locked, or a writeback of
+    /// the range is not over, leaves a wait entry and returns `true`.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();
@@ -135,8 +136,8 @@ impl SyncOperation {
             // Read before the entry is left, so that the sync notices an end in between.
             let seen = (pin.id(), folio.written());
             if self.waited.is_some_and(|waited| waited.0 == seen.0 && waited.1 != seen.1) {
-                // One ended writeback is enough, even if the folio's next one has begun: it has
-                // written the pages of the sync.
+                // One ended writeback has written the pages of the sync. So it is enough, even if
+                // the folio's next writeback has begun.
                 self.waited = None;
                 self.at = end;
                 if end > self.last {

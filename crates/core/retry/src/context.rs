@@ -45,7 +45,8 @@ pub struct Sink {
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
-/// Makes the calling thread the poller until this is dropped. A panic drops it, too.
+/// The calling thread, which has become the poller, stops polling when this value is dropped. A
+/// panic drops the value, too.
 struct Polling<'a>(&'a IoContext);
 
 impl Drop for Polling<'_> {
@@ -96,7 +97,7 @@ pub struct WaitOptions<'a> {
     pub min: usize,
     /// The most events to take.
     pub max: usize,
-    /// The time at which the wait ends.
+    /// The latest time at which the wait ends.
     pub deadline: Deadline,
     /// If `min` is 0, waits for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
@@ -115,7 +116,8 @@ impl WaitOptions<'_> {
 }
 
 impl IoContext {
-    /// Makes a context. The ring's header shows `id`, and the ring holds at least `nr_min` events.
+    /// Makes a context. The ring's header shows `id`. The ring has at least `nr_min` slots, one of
+    /// which always stays free.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
@@ -167,8 +169,8 @@ impl IoContext {
         self.pump.take()
     }
 
-    /// Makes [`IoContext::notify`] call `on_event` while the ring has events. Later calls change
-    /// nothing.
+    /// Makes [`IoContext::notify`] call `on_event` if the ring has events then. Later calls of this
+    /// function change nothing.
     pub fn set_on_event(&self, on_event: Box<dyn Fn() + Send + Sync>) {
         let _ = self.on_event.set(on_event);
     }
@@ -239,7 +241,8 @@ impl IoContext {
         if free == 0 { Err(Errno::AGAIN) } else { Ok(free) }
     }
 
-    /// Frees the slots of requests that have not started, or whose events were delivered.
+    /// Stops counting requests that have not started, or whose events were delivered. An unread
+    /// event in the ring keeps its slot.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
             self.wake_all(); // the thread in `destroy` waits for that
@@ -247,8 +250,8 @@ impl IoContext {
     }
 
     /// Delivers an event without waking a waiting thread: the caller calls [`IoContext::notify`]
-    /// after the last of a batch. `announce` signals the event by other means. It runs before the
-    /// slot is freed, so [`IoContext::destroy`] waits for it.
+    /// after the last of a batch. `announce` signals the event by other means. `announce` runs
+    /// while the request still counts as outstanding, so [`IoContext::destroy`] waits for its end.
     pub fn complete_quietly(&self, event: IoEvent, announce: impl FnOnce()) {
         self.stats.add(|c| &c.completions, 1);
         self.publish(&[event]);
@@ -263,7 +266,8 @@ impl IoContext {
         }
     }
 
-    /// Delivers the events of requests in one step, frees their slots, and wakes a waiting thread.
+    /// Delivers the events of requests, stops counting these requests as outstanding, and calls
+    /// [`IoContext::notify`].
     pub fn complete_batch(&self, events: &[IoEvent]) {
         if events.is_empty() {
             return;
@@ -316,7 +320,7 @@ impl IoContext {
     }
 
     /// Called after requests were started in the own queue. Wakes a waiting thread to become the
-    /// poller, unless there is one.
+    /// poller, unless there is a poller.
     pub fn pump_started(&self) {
         if self.waiters.call_for_poller() {
             self.lingers.set(true);
@@ -351,7 +355,8 @@ impl IoContext {
         self.passers.wait();
     }
 
-    /// Collects the completions of the own queue, on a thread that does not wait for events.
+    /// Collects the completions of the own queue, on a thread that does not wait for events. Does
+    /// nothing if there is a poller.
     pub fn pass_by(&self) {
         let _passes = self.passers.enter();
         self.collect();
@@ -410,8 +415,9 @@ impl IoContext {
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
             // After a sleep the thread takes fewer events than its minimum only at the end of its
-            // wait: they may be enough for another thread. The kernel's AIO does the same. If the
-            // minimum exceeds the ring's capacity, the thread takes the events in parts.
+            // wait: these few events may be enough for another thread. The kernel's AIO does the
+            // same. If the minimum exceeds the ring's capacity, the thread takes the events in
+            // parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -452,9 +458,9 @@ impl IoContext {
         sleeps_here && self.ring.unread() == 0
     }
 
-    /// Calls `sleep`, unless the ring has an event. A thread that delivers an event signals
-    /// `notifier`. If there is no poller, the caller counts as the poller meanwhile, so `sleep`
-    /// must also end when the own queue has completions.
+    /// Calls `sleep`, unless the ring has an event or the context is being destroyed. A thread that
+    /// wakes this caller signals `notifier`. If there is no poller, the caller counts as the poller
+    /// meanwhile, so `sleep` must also end when the own queue has completions.
     pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
         let _polls = self.waiters.try_become_poller().then(|| Polling(self));
         let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
@@ -529,8 +535,8 @@ impl IoContext {
         !self.waiters.has_poller() && self.pump_is_busy()
     }
 
-    /// Returns `true` if the caller need not sleep. The caller joined the waiters after earlier
-    /// events, so those did not wake it.
+    /// Returns `true` if the caller need not sleep. Events that came before the caller joined the
+    /// waiters did not wake it.
     fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
         // Another thread may have taken the event of the synchronous request.
         let patience_ended = wanted.min == 0 && self.synchronous.load(SeqCst) == 0;
@@ -575,8 +581,8 @@ impl IoContext {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
 
-    /// Refuses new requests, wakes all waiting threads (they return EINVAL), and waits until every
-    /// accepted request has completed.
+    /// Refuses new requests, and wakes all waiting threads, which return EINVAL if they have taken
+    /// no event. Then waits until every accepted request has completed.
     ///
     /// `cancel` ends the registered requests that would never complete by themselves. A thread that
     /// reserved a slot before may register its request later. It must then check

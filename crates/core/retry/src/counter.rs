@@ -1,5 +1,5 @@
-//! Counters of two sides. Each side counts itself before it reads the other's counter, so at least
-//! one sees the other.
+//! Counters of two sides. Each side counts itself before it reads the other side's counter, so at
+//! least one side sees the other.
 
 use crate::primitives::{AtomicU32, Mutex, Ordering::SeqCst};
 use std::task::Waker;

@@ -1,5 +1,5 @@
 //! Deferred requests: accepted, and in no queue. A thread that waits for events runs them, or else
-//! a thread of the engine.
+//! a thread of the engine runs them.
 
 use crate::primitives::{
     AtomicUsize, Mutex,
@@ -15,7 +15,7 @@ pub trait Deferred: Send + Sync {
     fn is_empty(&self) -> bool;
     /// Tries the oldest requests again, without waiting for data.
     fn retry(&self);
-    /// Runs the oldest request, which may block, and tries others again.
+    /// Runs the oldest request by calls that may block, and tries other requests again.
     fn run(&self);
     /// Hands all requests to the engine's threads, without waiting for data.
     fn hand_over(&self);

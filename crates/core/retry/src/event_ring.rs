@@ -35,7 +35,8 @@ fn distance(head: u32, tail: u32, nr: u32) -> u32 {
 }
 
 impl EventRing {
-    /// Makes a ring for at least `nr_min` events; the header shows `id`.
+    /// Makes a ring of at least `nr_min` slots, one of which always stays free. The header shows
+    /// `id`.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
@@ -55,8 +56,8 @@ impl EventRing {
         self.memory.nr() as usize - 1
     }
 
-    /// Returns the number of unread events. The application may write any `head`; this takes it
-    /// modulo the size, so no access is out of bounds.
+    /// Returns the number of unread events. The application may write any `head`; this function
+    /// takes `head` modulo the ring's size, so no access is out of bounds.
     pub fn unread(&self) -> usize {
         let nr = self.memory.nr();
         let mut head = self.memory.head().load(Acquire);
@@ -150,7 +151,8 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_kernel() {
-        // io_setup(1..32), (64), (100), (128), (256), (1024): (max(n, 4 × cpus) × 2 + 2).
+        // With 8 processors io_setup(n) asks for max(n, 32) × 2 + 2 slots: here n is 1 to 32, then
+        // 64, 128, 256 and 1024.
         for (asked, nr) in [(66, 127), (130, 255), (258, 383), (514, 639), (2050, 2175)] {
             assert_eq!(EventRing::new(0, asked).unwrap().memory().nr(), nr);
         }

@@ -25,9 +25,9 @@ impl Kick {
         Kick(AtomicU32::new(ACTIVE))
     }
 
-    /// Asks for another iteration. Returns `true` if the caller now holds the right: it must put
-    /// the operation on a run list. Returns `false` if another party holds the right and runs the
-    /// operation again.
+    /// Asks for another iteration. Returns `true` if the caller now holds the right: the caller
+    /// must put the operation on a run list. Returns `false` if the operation is over, or if
+    /// another party holds the right: that party runs the operation again.
     #[must_use]
     pub fn kick(&self) -> bool {
         // Writes even if KICKED is set: the write publishes the condition to the next `begin`. A

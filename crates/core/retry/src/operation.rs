@@ -9,7 +9,8 @@ use nowait_sys::Errno;
 pub enum Step {
     /// The operation is over, with the bytes transferred (or a value) or the error.
     Done(Result<u32, Errno>),
-    /// A backend or another run list holds the operation, and causes its next run. (`-EIOCBQUEUED`)
+    /// A backend, another run list or the list of deferred requests holds the operation, and causes
+    /// its next run. (`-EIOCBQUEUED`)
     Queued,
     /// A wait entry is armed; its kick makes the operation run again. (`-EIOCBRETRY`)
     Retry,

@@ -13,9 +13,9 @@
 //! the application may free the memory as soon as it sees the outcome. The swap returns the slots
 //! of the threads to wake.
 //!
-//! A waiting thread claims one of 32 slots and sets its bit in each word it waits for. If more than
-//! 31 threads wait, the others share the last slot and are woken together. Waiting takes no lock
-//! and allocates no memory, so signal handlers may wait.
+//! A waiting thread claims one of 32 slots, and sets the slot's bit in each word that it waits for.
+//! If more than 31 threads wait, the others share the last slot and are woken together. Waiting
+//! takes no lock and allocates no memory, so signal handlers may wait.
 
 use crate::primitives::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,

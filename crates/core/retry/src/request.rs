@@ -51,9 +51,9 @@ impl<O: Operation> Request<O> {
         request.is_cancelled()
     }
 
-    /// Runs iterations until the operation is done, queued or waits. The caller holds the right to
-    /// run it: it made the request, took it from a list, or got its token with the `result` of its
-    /// bio.
+    /// Runs iterations until the operation is done, is queued or waits. The caller holds the right
+    /// to run the request: the caller made it, took it from a list, or got its token with the
+    /// `result` of its bio.
     pub fn run(self: &Arc<Self>, plug: &mut O::Plug, mut result: Option<Result<u32, Errno>>) {
         let wait = Wait(self);
         loop {

@@ -42,15 +42,15 @@ counters! {
     submits,
     /// Requests accepted.
     requests,
-    /// Iterations and completions of bios.
+    /// Iterations, completions of bios, and attempts that ended a request inside submit.
     iterations,
-    /// Iterations that ended in a wait for an earlier request or a page.
+    /// Iterations that ended in a wait for an earlier request or for the page cache in user space.
     retries,
     /// Times that a request went on after it had waited for an earlier request in order.
     kicks,
     /// Iterations that still found an earlier request in the way after waiting for it.
     spurious,
-    /// Requests that ended inside submit.
+    /// Requests that an attempt inside submit completed.
     completed_inline,
     /// Requests whose event was delivered.
     completions,
@@ -62,11 +62,11 @@ counters! {
     punt_miss,
     /// Requests above the bytes that submit may still copy.
     punt_large,
-    /// Requests that the file system cannot try without waiting.
+    /// Requests for which the file system or a seccomp filter refuses an attempt without waiting.
     punt_unsupported,
-    /// Buffered writes that submit could not attempt.
+    /// Buffered writes that submit did not attempt.
     punt_write,
-    /// Writes that must be durable when they end.
+    /// Buffered writes that must be durable when they end.
     punt_sync,
     /// Direct writes that extend the file, fill a hole, or were refused.
     punt_extend,
@@ -74,7 +74,8 @@ counters! {
     punt_fsync,
     /// Requests that wait for an earlier request that overlaps or is linked.
     punt_order,
-    /// Requests that submit did not try, because the mode is `offload` or earlier attempts failed.
+    /// Buffered reads that submit did not try, because the mode is `offload` or earlier attempts
+    /// failed.
     punt_offload,
     /// Polls, stream transfers and other direct requests that submit did not put straight into the
     /// own queue.

@@ -92,7 +92,8 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until signalled or until the deadline, with the waiter's mask in force.
+    /// Sleeps until signalled or until the deadline, with the waiter's mask in force. May return
+    /// earlier.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run, and no thread has signalled the waiter.
@@ -127,7 +128,7 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// Tries to become the poller.
+    /// Tries to become the poller. Returns `false` if there is a poller already.
     pub fn try_become_poller(&self) -> bool {
         !self.poller.swap(true, SeqCst)
     }
@@ -152,7 +153,8 @@ impl Waiters {
             Waiter { word: AtomicU32::new(0), need, polls: false, mask }
         });
         if polled_for_more {
-            // The poller waits for more events, and would leave this thread's in the own queue.
+            // The poller waits for more events than this thread, and would leave this thread's
+            // events in the own queue.
             interrupt_poller();
         }
         waiter
@@ -186,8 +188,9 @@ impl Waiters {
         self.count.store(list.len(), Relaxed);
     }
 
-    /// Wakes the youngest waiter for which the events are enough. The caller has pushed an event.
-    /// The poller is interrupted whatever it needs, and counts the events itself.
+    /// Wakes the youngest waiter that is the poller, or for which the events are enough. The caller
+    /// has pushed an event. A poller is interrupted even if it needs more events, and counts them
+    /// itself.
     pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
@@ -197,7 +200,7 @@ impl Waiters {
     }
 
     /// Wakes the youngest sleeping waiter to become the poller, unless there is a poller. Returns
-    /// `true` if it woke one.
+    /// `true` if it woke a waiter.
     pub fn call_for_poller(&self) -> bool {
         fence(SeqCst);
         let is_wanted = self.count.load(Relaxed) != 0 && !self.has_poller();

@@ -50,8 +50,9 @@ pub struct Kaio {
     book: Mutex<Book>,
     /// Written under the book's lock.
     count: AtomicUsize,
-    /// Completions that the next `reap` returns, and that are not in the kernel's ring: of refused
-    /// and cancelled bios, and those that [`Kaio::refused`] has taken out of the ring.
+    /// Completions that the next `reap` or `collect` returns, and that are not in the kernel's
+    /// ring: of refused and cancelled bios, and those that [`Kaio::refused`] has taken out of the
+    /// ring.
     failed: Mutex<Vec<Completion>>,
     any_failed: AtomicBool,
     /// `true`: the kernel had no room for some bios, which are still queued.
@@ -150,8 +151,8 @@ impl Kaio {
     }
 
     /// If the kernel refuses a request and the committing thread gets it (`give_back`), records
-    /// this for `refused`. Another refused request stays queued after `EAGAIN`, and completes with
-    /// any other errno.
+    /// this for `refused`. Any other refused request stays queued after `EAGAIN`; after another
+    /// errno it completes with that errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
@@ -314,8 +315,8 @@ impl Kaio {
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // This thread takes the events of refused requests out of the ring. They would fill it: no
-        // thread takes events while nothing is in flight.
+        // This thread takes the events of refused requests out of the ring. The events would fill
+        // the ring, because no thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
@@ -567,8 +568,8 @@ impl BlockBackend for Kaio {
     }
 
     /// Submits no bios that threads have queued: their descriptors may belong to another table.
-    /// Submits one bio at a time: if one call submitted several, the kernel would start none at the
-    /// device before it has blocks for the last one, unless the kernel sleeps meanwhile
+    /// Submits one bio at a time: if one call submitted several bios, the kernel would start no bio
+    /// at the device before it has blocks for the last bio, unless the kernel sleeps meanwhile
     /// (AIO_PLUG_THRESHOLD, fs/aio.c).
     fn submit_now(&self, bio: Bio, may_wait: bool) -> Result<Refused, Bio> {
         let rw_flags = if may_wait { 0 } else { self.rw_flags };
@@ -589,7 +590,8 @@ impl BlockBackend for Kaio {
             if self.context.tail() != before.tail {
                 return Ok(self.refused(&[key], before));
             }
-            // No new event: if another thread has processed this bio's, the book has the result.
+            // No new event: if another thread has processed this bio's event, the book has the
+            // result.
             let mut book = self.book.lock();
             let mut refused = Refused::default();
             if let Some(request) = book.requests.get_mut(key) {

@@ -6,8 +6,8 @@
 //!                                      poll: one thread watches all polls  ◀─┘
 //! ```
 //! The first worker may give itself a private descriptor table, and all workers started after it
-//! share this table. So workers start workers: a worker that begins work while no other is idle,
-//! woken or starting starts one (up to `max_workers`).
+//! share this table. So workers start workers: if no other worker is idle, woken or starting, a
+//! worker that begins work starts a new worker (up to `max_workers`).
 
 mod pool;
 mod ready;
@@ -87,8 +87,9 @@ impl Default for ThreadsConfig {
 /// The kernel looks a descriptor up in the workers' table when a worker makes the call: `commit`
 /// takes no reference to the files. After a short transfer of a regular file or block device the
 /// worker transfers the rest, unless the bio has RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND or is too
-/// long for one call; for a stream it makes one call. A write beyond RLIMIT_FSIZE fails with
-/// `EFBIG`: workers block signals, and the `SIGXFSZ` that stays pending on the worker is harmless.
+/// long for one call. For a stream the worker makes one call. A write beyond RLIMIT_FSIZE fails
+/// with `EFBIG`: workers block signals, and the `SIGXFSZ` that stays pending on the worker is
+/// harmless.
 ///
 /// `cancel` can end polls, and bios that have not started. Dropping the pool calls
 /// [`Threads::shutdown`].
@@ -110,11 +111,11 @@ impl Threads {
         Ok(Threads { pool: Pool::start(config, DEPTH)? })
     }
 
-    /// Ends the pool: accepts no more bios (`queue` returns them as `Err`), completes all polls and
-    /// the bios that have not started with `ECANCELED`, waits for the running bios (a read of a
-    /// silent pipe may run for ever), and joins the threads. A worker that calls `shutdown`, inside
-    /// [`Deliver::Call`], does not wait for itself. In a forked child, where the workers do not
-    /// exist, `shutdown` does nothing.
+    /// Ends the pool. The pool accepts no more bios (`queue` returns them as `Err`). All polls, and
+    /// the bios that no worker has started, complete with `ECANCELED`. Waits for the running bios
+    /// (a read of a silent pipe may run for ever), and joins the threads. A worker that calls
+    /// `shutdown`, inside [`Deliver::Call`], does not wait for itself. In a forked child, where the
+    /// workers do not exist, `shutdown` does nothing.
     pub fn shutdown(&self) {
         self.pool.shutdown();
     }

@@ -4,9 +4,9 @@
 //! queue   ── slot, entry ─▶ SQ ── commit: enter ─▶ kernel ─▶ CQ ── reap: pop, else enter ─▶ done
 //! wake    ── changes a word of memory, or writes to an eventfd, for which the ring itself waits
 //! ```
-//! The submission queue and the completion queue each have a lock. No thread holds one while it
-//! enters the ring, so several may enter at once: the kernel reads the submission queue under a
-//! lock of its own.
+//! The submission queue and the completion queue each have a lock. No thread holds either lock
+//! while it enters the ring, so several threads may enter at once: the kernel reads the submission
+//! queue under a lock of its own.
 
 use super::{
     uring_entry as entry,
@@ -44,9 +44,10 @@ const RETRY_NS: u64 = 1_000_000;
 /// thread commits starts when the issuer reaps (`commit` wakes the issuer for that), so the other
 /// thread must keep the descriptor open until then.
 ///
-/// Dropping the backend cancels the bios in flight and waits until they have ended; with
-/// [`Issuer::Single`] only if the issuer drops it. If another thread drops the backend, the kernel
-/// ends the requests some time later: the requests' memory must then stay valid for ever.
+/// Dropping the backend cancels the bios in flight and waits until they have ended. With
+/// [`Issuer::Single`] this holds only if the issuer drops the backend. If another thread drops it,
+/// the kernel ends the requests some time later: the requests' memory must then stay valid for
+/// ever.
 pub struct Uring {
     ring: Ring,
     completion: Mutex<()>,
@@ -538,7 +539,7 @@ impl Alarm {
             eventfd::drain(number);
         }
         // EAGAIN: the word changed before the kernel read it. ECANCELED: the thread that submitted
-        // the entry has ended. After other errors the ring can wait on neither.
+        // the entry has ended. Other errors mean that the ring cannot wait in this way.
         let fails = result < 0;
         if fails && ![Errno::AGAIN, Errno::CANCELED].contains(&Errno::new(-result)) {
             self.deaf.store(true, Relaxed);

@@ -152,7 +152,8 @@ impl Refusal {
                 Cause::AioSlots { used, max }
             }
             Errno::MFILE | Errno::NFILE => Cause::Descriptors,
-            // If the kernel cannot start a worker thread, io_uring cancels requests that need one.
+            // If the kernel cannot start a worker thread, io_uring cancels requests that need such
+            // a thread.
             Errno::CANCELED if uring => Cause::Resources,
             Errno::NOMEM | Errno::AGAIN => Cause::Resources,
             Errno::OPNOTSUPP if call.starts_with('p') || call == "open" => Cause::FileSystem,

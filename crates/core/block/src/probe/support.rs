@@ -55,9 +55,10 @@ pub struct NowaitSupport {
 
 /// Tries RWF_NOWAIT and O_DIRECT on the file system of `path`.
 ///
-/// Makes a file without a name in the directory `path`, or beside the regular file `path`. If there
-/// can be none beside the file, and on a block device, it reads `path` and tries no writes. The
-/// probe never writes to `path`. Waits for the device.
+/// Makes a file without a name in the directory `path`, or beside the regular file `path`. If no
+/// file can be made beside a regular file, or if `path` is a block device, the probe reads `path`
+/// and tries no writes. The probe tries nothing on other types of files, and never writes to
+/// `path`. Waits for the device.
 ///
 /// # Errors
 /// `ENOENT`, `EACCES`, …: `path` cannot be opened.

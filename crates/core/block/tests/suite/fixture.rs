@@ -75,7 +75,7 @@ impl Fixture {
         done
     }
 
-    /// Begins again if a signal, a debugger or a freezer interrupts it.
+    /// Calls `reap`, and calls it again if a signal, a debugger or a freezer interrupts the call.
     pub(super) fn wait(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline) {
         loop {
             match self.backend.reap(done, min, deadline) {

@@ -45,8 +45,8 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
     nothing_more(fixture);
 }
 
-/// All bios read into the same buffer: only their completions matter. Stops when `over` is set,
-/// because the reaper has ended.
+/// All bios of a thread read into the same buffer: only their completions matter. If the backend
+/// has no room and `over` is set, this function stops, because the reaper has ended.
 fn feed(
     backend: &dyn BlockBackend,
     fd: i32,

@@ -70,7 +70,7 @@ fn wake_before_the_wait_is_kept(fixture: &Fixture) {
         fixture.backend.wake();
         fixture.backend.wake();
         let mut done = Vec::new();
-        // This reap does not wait, so it leaves the wake-up for the next one that would.
+        // This reap does not wait, so it leaves the wake-up for the next reap that would wait.
         fixture.backend.reap(&mut done, 0, Deadline::NOW).unwrap();
         fixture.wait(&mut done, 1, Deadline::NEVER);
         assert_eq!(done, []);

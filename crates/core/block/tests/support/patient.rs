@@ -26,7 +26,8 @@ impl<B: BlockBackend> Patient<B> {
         Patient { inner, in_flight: Mutex::default() }
     }
 
-    /// The inner backend has room for the bios queued again: they count as in flight until now.
+    /// The inner backend has room for the bios queued again, because `Patient` has counted them as
+    /// in flight all the time.
     fn pass_on(&self, fresh: Vec<Completion>, done: &mut Vec<Completion>) {
         let mut in_flight = self.in_flight.lock();
         for completion in fresh {

@@ -2,8 +2,9 @@
 //!
 //! A folio knows which of its pages are newer than the file, and the cache writes only these:
 //! another process may have changed pages that this cache has merely read. DIRTY is set while a
-//! folio has such pages and no writeback of it is in progress. A page leaves this set when a
-//! writeback has written it. Pages that stay in the set at its end have failed.
+//! folio has such pages and no writeback of it is in progress. A page is clean again when a
+//! writeback has written it, the cache has dropped it, or a cut has removed it. Pages that are
+//! dirty at the end of a writeback have failed.
 
 use super::{Mapping, end_of};
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, State, UPTODATE, WRITEBACK};
@@ -185,7 +186,8 @@ impl Mapping {
     }
 
     pub(crate) fn has_dirt(&self) -> bool {
-        // One lock for both tags, because a failed writeback moves a folio from one to the other.
+        // One lock for both checks, because a failed writeback moves a folio from one tag to the
+        // other.
         let lock = self.lock.lock();
         let tagged = |tag| self.tree.next(&self.cache.nodes, &lock, 0, u64::MAX, tag).is_some();
         tagged(Tag::Dirty) || tagged(Tag::Writeback)
@@ -199,7 +201,7 @@ impl Mapping {
         Some((index, id))
     }
 
-    /// Returns the error of a folio with a page in `from..=last` whose last writeback failed.
+    /// Returns the error of a failed writeback that has left a folio in `from..=last` dirty.
     pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
         if self.dirt.failed() == 0 {
             return None;

@@ -68,8 +68,8 @@ impl Mapping {
         Ok(kept)
     }
 
-    /// Removes folios that the caller has locked, dirty ones too. Adds the entries that waited for
-    /// the folios to `woken`.
+    /// Removes folios that the caller has locked, dirty folios too. Adds to `woken` the entries
+    /// that waited for the folios.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {
@@ -104,8 +104,7 @@ impl Mapping {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();
         if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
-            // The policy has forgotten the folio, which stays in the tree, because an operation
-            // uses it.
+            // The folio stays in the tree, and the policy may have forgotten it.
             if !folio.state().is_detached() {
                 self.cache.admit(id);
             }

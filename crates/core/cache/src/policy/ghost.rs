@@ -26,8 +26,8 @@ impl Ghost {
     /// Makes an empty table with 1.5 places of 8 bytes for each of `frames_max` frames, so that few
     /// buckets overflow.
     pub fn new(frames_max: u32) -> Ghost {
-        // A quarter of the clock's range: the age of a hash passes `frames_max` long before the
-        // clock wraps.
+        // At most a quarter of the clock's range: the age of a hash passes `frames_max` long before
+        // the clock wraps.
         let frames_max = frames_max.clamp(1, u32::MAX / 4);
         let buckets = (frames_max as usize * 3 / 2).div_ceil(WAYS);
         let buckets = vec![[Place::default(); WAYS]; buckets].into_boxed_slice();

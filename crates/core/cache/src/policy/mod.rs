@@ -10,7 +10,7 @@
 //!
 //! A hit takes no lock and moves no folio. A hit on the first page of a folio raises a counter of
 //! two bits in the folio's state word. The policy reads and lowers the counter when it looks for a
-//! folio to evict. docs/eviction.md has the measurements by which it was chosen.
+//! folio to evict. docs/eviction.md has the measurements by which the policy was chosen.
 
 pub mod ghost;
 pub mod queues;

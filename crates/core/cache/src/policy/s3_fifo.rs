@@ -1,5 +1,5 @@
 //! S3-FIFO: new folios enter a small queue. Folios that are hit more than once there, or come back
-//! soon after their eviction, enter a main queue.
+//! soon after their eviction from there, enter a main queue.
 //!
 //! Source: "FIFO queues are all you need for cache eviction" (Yang et al., SOSP 2023), section 4.
 //! Added here: folios of different sizes, folios that cannot be evicted now, a limit on the work of

@@ -99,8 +99,8 @@ fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) 
 
 #[test]
 fn a_full_scan_evicts_less_than_a_tenth_of_the_hot_set() {
-    // Scans of four times the cache. In `again`, every fourth request reads the page before once
-    // more.
+    // Each scan has four times as many requests as the cache has frames. In `again`, every fourth
+    // request repeats the request before it.
     let folios = || (0..1_000).flat_map(|n| Access::sequential((1 << 40) + n * 16));
     let pages = (0..16_000).map(|n| Access::page((1 << 41) + n));
     let again = (0..16_000).map(|n| Access::page((1 << 41) + n - n % 4 / 3));

@@ -375,7 +375,7 @@ fn gone(context: &IoContext) -> bool {
     context.has_poller()
 }
 
-/// `register` returns `true` if it must cancel the request itself.
+/// `register` returns `true` if the submitter must cancel the request itself.
 fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
     loom::model(move || {
         let context = context();
@@ -442,7 +442,7 @@ fn loom_canary_a_last_completion_that_wakes_no_destroyer() {
     destruction(|context| context.reserve(1), complete);
 }
 
-/// A context is destroyed while a request starts in the own queue. Another one ends elsewhere.
+/// A context is destroyed while a request starts in the own queue. Another request ends elsewhere.
 fn a_request_that_moves(say_so: fn(&IoContext), complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();

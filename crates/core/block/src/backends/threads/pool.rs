@@ -309,8 +309,8 @@ impl Pool {
         while let Some(work) = self.next(&slot) {
             self.attend(work, &runner, &mut batch);
         }
-        // When the pool closes, the watcher must check for that. A worker wakes the watcher, and
-        // not the thread in `shutdown`, because the watcher's eventfd is in the workers' descriptor
+        // When the pool closes, the watcher must check for that. A worker wakes the watcher; the
+        // thread in `shutdown` cannot, because the watcher's eventfd is in the workers' descriptor
         // table.
         self.watches.rouse();
         self.leave();
@@ -409,8 +409,8 @@ impl Pool {
             batch.push(Completion { token: bio.token, result: Ok(len as u32) });
         }
         self.deliver(batch);
-        // The kernel reports some errors only once, for example of an earlier writeback. If none of
-        // the writes that are repeated fails, the first one gets the error of the joined call.
+        // The kernel reports some errors only once, for example of an earlier writeback. If no
+        // repeated write fails, the first repeated write gets the error of the joined call.
         let mut first = None;
         for bio in bios {
             let end = runner.run(&bio);

@@ -106,7 +106,8 @@ impl Ready {
         }
     }
 
-    /// Turns the `pending` bios, and those that no worker has begun, into cancelled completions.
+    /// Turns into cancelled completions the `pending` bios, and the ready bios that no worker has
+    /// begun.
     pub(super) fn cancel_all(&mut self, pending: &mut Vec<Bio>) {
         let mut bios = core::mem::take(pending);
         let mut kept = Vec::new();

@@ -41,8 +41,8 @@ impl BioRunner {
     /// The bio is not a poll.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
         let result = match &bio.hints.credentials {
-            // `run` compares them with the worker's current credentials, which the process may
-            // change at any time.
+            // `Credentials::run` compares the bio's credentials with the worker's, which the
+            // process may change at any time.
             Some(credentials) => {
                 credentials.run(|| self.with_priority(bio)).and_then(|result| result)
             }

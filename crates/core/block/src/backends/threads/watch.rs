@@ -120,7 +120,8 @@ impl Book {
         }
     }
 
-    /// Makes the epoll set if there is none, and returns a new set, which no thread watches yet.
+    /// Begins to watch a poll. If there is no epoll set, makes one and returns it: no thread
+    /// watches the new set yet.
     fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
         if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
@@ -191,8 +192,8 @@ impl Watches {
         ended.map(|(completion, _)| completion)
     }
 
-    /// Returns `true` if the poll exists and was not marked before; a worker must then call
-    /// [`Watches::poke`].
+    /// Marks a poll as cancelled. Returns `true` if the poll exists and was not marked before; a
+    /// worker must then call [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };
