@@ -18,8 +18,8 @@ use crate::segment::HEADER_BYTES_MAX;
 use crate::stamp::{ImageId, Kind, Nonce, Stamp};
 use crate::wire::{Damage, checked, put_count, seal};
 
-/// The longest part, in bytes; a reader refuses a longer one. Writers before 2026-12 put up to
-/// twice [`ENTRIES_MAX`] entries into a part.
+/// The longest part, in bytes; a reader refuses a longer one. Earlier writers put up to
+/// 400,000 entries into a part.
 pub const PART_BYTES_MAX: usize = 10 << 20;
 
 /// The most segments and extents of a part, in all.
