@@ -322,8 +322,8 @@ impl Kaio {
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            // The events that were in the ring before the submission do not belong to the submitted
-            // requests. This thread skips those events as long as no thread has taken an event.
+            // If no thread has taken an event since the submission, this thread begins to look at
+            // `before.tail`, the first slot that was filled after it.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();
             let head = self.context.look(no_others.then_some(before.tail), |event| {

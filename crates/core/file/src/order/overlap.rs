@@ -38,8 +38,8 @@ struct Entry {
 
 struct Waiting {
     number: usize,
-    /// `None`: the request has ended before its turn. When its turn comes, its entry is removed and
-    /// the requests behind it go on.
+    /// `None`: the request, a write to the whole inode, left while it waited. `Inode::end` removes
+    /// its place once the requests before it have ended.
     entry: Option<WaitEntry>,
     free: Arc<AtomicBool>,
 }

@@ -301,7 +301,7 @@ fn loom_canary_a_poller_that_lingers_and_is_not_called() {
     one_that_lingers(|context| forgetting_wakes(|| context.complete(event(2))));
 }
 
-/// The thread that does not get the one event must not wait for more.
+/// Two threads wait for one promised event. The thread that does not get it must return, too.
 fn a_promise_for_two(keep: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
