@@ -79,7 +79,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// Starts a server and brings it into `state`. `None`: this run tests the system's own AIO, which has no server.
+    /// Starts a server and brings it into `state`.
+    /// `None`: this run tests the system's own AIO, which has no server.
     fn set(scratch: &Scratch, state: State) -> Option<Scene> {
         let (nbd, vmm) = (scratch.file("nbd"), scratch.file("vmm"));
         let manner = match state {

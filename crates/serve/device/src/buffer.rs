@@ -15,8 +15,8 @@ pub const PIECE_BYTES: usize = 256 << 10;
 /// The memory of the smallest chunk, in bytes. A front may give such a chunk to a client that holds
 /// no memory, beyond the pool's bound.
 pub const SMALL_BYTES: usize = 4096;
-/// The most bytes of a chunk: enough for a request of ublk, which is twice [`PIECE_BYTES`], with the
-/// blocks at both ends.
+/// The most bytes of a chunk: enough for a request of ublk, which is twice [`PIECE_BYTES`], with
+/// the blocks at both ends.
 const LARGEST: usize = 4 * PIECE_BYTES;
 const CLASSES: usize = (LARGEST / SMALL_BYTES).ilog2() as usize + 1;
 
