@@ -1,6 +1,6 @@
 //! Reports trouble with a store to the user: lost data, a store that accepts nothing, and a store
-//! that returns nothing. PUTs and GETs count separately, because a full store still returns data. A
-//! report about the store comes once, until the store works again.
+//! that returns nothing. PUTs and GETs count separately, because a full store still returns data: a
+//! further report that PUTs fail, or that GETs fail, comes only after one of them succeeded.
 
 use crate::client::Client;
 use nowait_image_format::{Answer, Operation};

@@ -263,7 +263,7 @@ impl ServeArgs {
         self.images.iter().map(options).collect()
     }
 
-    /// Returns the options of each image for the case that it is on a store.
+    /// Returns one value for each image; only images on a store use theirs.
     pub fn objects(&self) -> Vec<ObjectOptions> {
         self.images.iter().map(|image| self.object(image.own.key_file.as_ref())).collect()
     }
