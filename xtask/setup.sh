@@ -33,6 +33,7 @@ test_packages=(
     "qemu-system-x86 busybox-static: guests with other kernels"
     "patchelf: programs with a C library of their own"
     "llvm: llvm-symbolizer, since thread.suppressions goes by functions' names"
+    "chromium: runs the script of a report's page"
 )
 # Only for `make deb rpm tarball oci` and `make test-packages`.
 packaging_packages=(
