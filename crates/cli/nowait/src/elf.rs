@@ -19,7 +19,8 @@ pub(crate) enum Image {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
-    /// `true` if the file names a loader (PT_INTERP). Without a loader no library can be preloaded.
+    /// `true` if the file names a loader (PT_INTERP), or is a shared library. Otherwise no library
+    /// can be put in front of it.
     pub(crate) dynamic: bool,
     pub(crate) needed: Vec<String>,
     pub(crate) imports: Vec<String>,
@@ -70,6 +71,9 @@ fn parse<'data, R: ReadRef<'data>>(data: R) -> object::Result<Elf> {
     let sections = header.sections(endian, data)?;
     if let Some((entries, link)) = sections.dynamic(endian, data)? {
         let strings = sections.strings(endian, data, link)?;
+        // A shared library names no loader, but itself or what it needs.
+        let mut tags = entries.iter().filter_map(|entry| entry.tag32(endian));
+        found.dynamic |= tags.any(|tag| [elf::DT_NEEDED, elf::DT_SONAME].contains(&tag));
         for entry in entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED)) {
             let name = entry.val32(endian).and_then(|offset| strings.get(offset).ok());
             found.needed.extend(name.map(|name| String::from_utf8_lossy(name).into_owned()));
@@ -95,6 +99,16 @@ mod tests {
         assert!(found.dynamic);
         assert!(found.needed.iter().any(|name| name == "libc.so.6"), "{:?}", found.needed);
         assert!(found.imports.iter().any(|name| name == "write"));
+    }
+
+    #[test]
+    fn a_shared_library_is_dynamic_although_it_names_no_loader() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+        let library = paths.find(|path| path.contains("libgcc_s.so")).expect("every test has it");
+        let image = inspect(library.as_ref()).unwrap();
+        let Image::Elf(found) = image else { panic!("{image:?}") };
+        assert!(found.dynamic);
     }
 
     #[test]
