@@ -210,10 +210,10 @@ impl Drop for Cursor {
             return;
         };
         let Some(bytes) = write.withdraw().and_then(Buffers::one) else { return write.detach() };
-        // The write still waited for a place among the requests in flight.
+        // The write still waited for a place among the requests in flight. Its error is lost, as
+        // that of a write in flight is.
         let file = self.file.clone();
-        let nowait = self.file.nowait().clone();
-        nowait.calls().run(move || {
+        self.file.nowait().calls().run(move || {
             let _ = file.file().write_all_at(&bytes, at);
         });
     }

@@ -125,7 +125,7 @@ struct Database {
     log: Cell<u64>,
     cleaned: Cell<u64>,
     stolen: Cell<u64>,
-    /// Has a permit for each page that became dirty, and for each cleaner when an agent ends.
+    /// Permits: one for each page that became dirty, and one for each cleaner when an agent ends.
     dirty: Semaphore,
     end_ns: Cell<u64>,
 }
