@@ -24,6 +24,7 @@
 //! | that it is an eventfd | whether to read its name in /proc | a write that cannot be |
 //! | how long buffered writes took (`Calm`) | submit, or the thread that waits | the write itself |
 //! | how attempts have ended (`DescriptorHints`) | an attempt, or none | |
+//! | how many requests are in flight (`Depth`) | the own queue or the driver | |
 //!
 //! A wrong hint costs time: if a number has come to mean another file, at most `BELIEVED` requests
 //! wait for a device inside submit.
@@ -35,11 +36,13 @@
 
 mod burst;
 mod calm;
+mod depth;
 mod descriptor;
 pub mod filesystem;
 
 pub(crate) use burst::Burst;
 pub(crate) use calm::{Calm, Device, Write};
+pub(crate) use depth::Depth;
 pub(crate) use descriptor::{Blocks, DescriptorHints, RememberedFile};
 pub use nowait_retry::Closes;
 
@@ -48,10 +51,12 @@ use std::sync::Arc;
 pub(crate) struct Hints {
     pub(crate) descriptors: DescriptorHints,
     pub(crate) burst: Burst,
+    pub(crate) depth: Depth,
 }
 
 impl Hints {
     pub(crate) fn new(closes: Arc<Closes>) -> Hints {
-        Hints { descriptors: DescriptorHints::new(closes), burst: Burst::default() }
+        let descriptors = DescriptorHints::new(closes);
+        Hints { descriptors, burst: Burst::default(), depth: Depth::default() }
     }
 }

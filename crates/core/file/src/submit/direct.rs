@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Command, Kind,
     cached::kernel_writes::{KernelWrite, Places},
-    context::Give,
+    context::{Give, Submitters},
     hints::{Blocks, RememberedFile},
     order::FileState,
     request::{
@@ -27,10 +27,21 @@ impl<'a> Submission<'a> {
         // (EOPNOTSUPP).
         let is_refused =
             command.is_direct() && self.context.hints.descriptors.always_waits(command.fd);
+        let leaves = !command.is_direct() && self.is_crowded();
         match self.async_route(target) {
-            Route::Own if !is_refused => Queue::of(self.context.own.limits()),
+            Route::Own if !is_refused && !leaves => Queue::of(self.context.own.limits()),
             _ => Queue::None,
         }
+    }
+
+    /// Returns `true` if the driver's queue is cheaper than the own queue for a buffered read that
+    /// missed. The kernel interrupts the thread that gave a buffered read to a ring, and that
+    /// thread copies the bytes. If another thread takes the events, the copies cost more than the
+    /// driver as soon as many requests are in flight (decision 44).
+    fn is_crowded(&self) -> bool {
+        let context = self.context;
+        let in_flight = || context.io().outstanding();
+        context.submitters == Submitters::Served && context.hints.depth.count(in_flight())
     }
 
     pub(super) fn way_to_own_queue(&self, facts: &Facts, may_block: bool) -> Give {

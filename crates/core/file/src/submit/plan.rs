@@ -111,8 +111,6 @@ pub(crate) struct Load {
     pub(crate) answers_as_aio: bool,
     /// `true`: threads come for events by calls that may block, and the request signals no eventfd.
     pub(crate) has_callers: bool,
-    /// `true`: another thread than the submitters takes the events.
-    pub(crate) is_served: bool,
     /// `true`: the kernel signals the request's eventfd, so the own queue must carry the request to
     /// its end.
     pub(crate) counts_by_kernel: bool,
@@ -319,11 +317,7 @@ impl Facts {
             // The context's own ring would copy cached bytes inside submit, too.
             _ if reason == Reason::Large => carry(by_threads, false),
             None => Plan::Look(Fact::Own),
-            // The kernel interrupts the thread that gave a buffered read to a ring, and that thread
-            // copies the bytes. With `is_served`, another thread takes the event.
-            Some(Queue::Ring) if !self.load.is_served || self.load.is_alone => {
-                carry(Route::Own, false)
-            }
+            Some(Queue::Ring) => carry(Route::Own, false),
             Some(_) => carry(by_threads, false),
         }
     }

@@ -9,7 +9,6 @@ use super::{
 use crate::{
     Command, Kind, Opened, SubmitMode, UserFile,
     cached::kernel_writes::KernelWrite,
-    context::Submitters,
     hints::Device,
     order::{FileState, Reach},
     request::{Body, direct::BLOCK, event::EventTarget, kernel::KernelBody},
@@ -183,7 +182,6 @@ impl<'a> Submission<'a> {
             offloads: context.mode == SubmitMode::Offload,
             answers_as_aio: context.answers_as_aio(),
             has_callers: context.defers(target),
-            is_served: context.submitters == Submitters::Served,
             counts_by_kernel: self.kernel_counter.is_some(),
             is_alone: context.io().outstanding() == 1,
             has_budget: self.inline_left > 0,

@@ -125,19 +125,6 @@ fn reads_are_attempted() {
 }
 
 #[test]
-fn a_missed_read_goes_to_a_ring_that_another_thread_reaps_only_if_it_is_alone() {
-    let missed =
-        Facts { missed: Some(Miss), file: Some(REGULAR), own: Some(Queue::Ring), ..free() };
-    let by = |is_served, is_alone| {
-        let facts = loaded(alone(missed), |it| (it.is_served, it.is_alone) = (is_served, is_alone));
-        plan(&facts)
-    };
-    let by_ring = request(Route::Own, false, false, Miss);
-    assert_eq!(by(true, false), request(Route::Driver, false, false, Miss));
-    assert_eq!([by(true, true), by(false, true), by(false, false)], [by_ring; 3]);
-}
-
-#[test]
 fn reads_that_have_to_wait() {
     let free = free();
     let missed = |reason| Facts { missed: Some(reason), file: Some(REGULAR), ..free };
