@@ -2,14 +2,45 @@
 
 use crate::rig::{KIB, MIB, Made, PAGE, Rig};
 use nowait_block::BioOp;
-use nowait_cache::OpenFile;
 use nowait_cache::readahead::Advice;
-use std::sync::Arc;
+use nowait_cache::{Cache, OpenFile};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+use std::task::Wake;
 
 const WINDOW_PAGES: u64 = 128;
 
 fn open() -> Arc<OpenFile> {
     Arc::new(OpenFile::new(WINDOW_PAGES as u32))
+}
+
+/// An operation that finds no frame whenever it is kicked.
+struct Again {
+    cache: Arc<Cache>,
+    kicks: AtomicU32,
+}
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        self.kicks.fetch_add(1, Relaxed);
+        self.cache.frames().wait_for_room(self.clone().into());
+    }
+}
+
+/// The file is longer than the file on disk, so readahead zeroes folios at once, without a bio.
+#[test]
+fn readahead_behind_the_end_of_the_disk_file_kicks_the_operations_that_wait_for_a_frame() {
+    let mut rig = Rig::new(4 * MIB, 64 * KIB);
+    rig.run_write(MIB, vec![1; 4096]);
+    let again = Arc::new(Again { cache: rig.cache.clone(), kicks: AtomicU32::new(0) });
+    again.clone().wake();
+    let mut plug = Vec::new();
+    open().will_need(&rig.file, 128 * KIB..256 * KIB, &mut plug);
+    assert!(plug.is_empty() && rig.is_there(128 * KIB / PAGE));
+    // At the start, by the pin of the folio that is marked, and when the folios are unlocked.
+    assert_eq!(again.kicks.load(Relaxed), 3);
 }
 
 /// The trace of the paper on upfront readahead, in which the window shrank to 4 KiB.
