@@ -56,6 +56,7 @@ enum Mode {
 struct Row {
     name: &'static str,
     outcome: Outcome,
+    failures: Vec<String>,
     time: Duration,
 }
 
@@ -149,17 +150,17 @@ fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
         false => println!("{line}"),
     };
     show(&format!("\n== {name}"));
-    let mut outcome = count(command, show);
+    let (mut outcome, failures) = count(command, show);
     print!("{text}");
     // For cargo, a skipped test has passed; this program counts it as skipped.
     let skipped = tests_of(&sh.read_file(&skips).unwrap_or_default());
     outcome.passed = outcome.passed.saturating_sub(skipped);
     outcome.skipped += skipped;
-    Ok(Row { name, outcome, time: start.elapsed() })
+    Ok(Row { name, outcome, failures, time: start.elapsed() })
 }
 
 /// A job that fails without a failed test counts as one failed test.
-fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
+fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> (Outcome, Vec<String>) {
     let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
     let result = process::watch(command.into(), |line| {
         outcome.count(line);
@@ -168,8 +169,6 @@ fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
             show(line);
         }
     });
-    // Shows the failures again at the end, because they may be thousands of lines above.
-    failures.lines.iter().for_each(|line| show(line));
     match result {
         Ok(status) if status.success() => {}
         Ok(status) if status.code() == Some(SKIPPED) => outcome.skipped += 1,
@@ -182,7 +181,7 @@ fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
             outcome.failed += 1;
         }
     }
-    outcome
+    (outcome, failures.lines)
 }
 
 fn tests_of(skips: &str) -> usize {
@@ -202,6 +201,8 @@ fn close(rows: &[Row]) -> Result<()> {
         println!("{:<8} {:<8} {:>8.1}", row.name, word(row.outcome), row.time.as_secs_f64());
         total.add(row.outcome);
     }
+    // Their first lines are thousands of lines above.
+    rows.iter().flat_map(|row| &row.failures).for_each(|line| println!("{line}"));
     println!("\n{total}");
     let failed = rows.iter().filter(|row| row.outcome.failed > 0).map(|row| row.name);
     let failed = failed.collect::<Vec<_>>().join(", ");
@@ -280,7 +281,7 @@ mod tests {
             ("true", 0, "ok"),
         ] {
             let sh = process::shell().unwrap();
-            let outcome = count(cmd!(sh, "sh -c {script}"), |_| {});
+            let (outcome, _) = count(cmd!(sh, "sh -c {script}"), |_| {});
             assert_eq!((outcome.passed, word(outcome)), (passed, end), "{script}");
         }
     }

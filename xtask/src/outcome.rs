@@ -37,7 +37,9 @@ pub(crate) struct Failures {
 impl Failures {
     pub(crate) fn note(&mut self, line: &str) {
         const WANTED: usize = 16;
-        let names_one = line.starts_with("test ") && line.ends_with(" FAILED");
+        // cargo's line, or pytest's
+        let names_one = line.starts_with("test ") && line.ends_with(" FAILED")
+            || line.starts_with("FAILED ") && line.contains("::");
         if line.starts_with("---- ") && line.ends_with(" stdout ----") {
             self.wanted = WANTED;
         } else if line == "failures:" || line == "stack backtrace:" {
@@ -71,6 +73,8 @@ mod tests {
         failures.note("---- b stdout ----");
         (0..100).for_each(|_| failures.note("more"));
         assert_eq!(failures.lines.len(), 4 + 16);
+        failures.note("FAILED tests/test_a.py::test_b - AssertionError");
+        assert_eq!(failures.lines.len(), 4 + 16 + 1);
     }
 
     #[test]

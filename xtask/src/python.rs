@@ -55,7 +55,7 @@ fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     // module.
     sh.change_dir(&package);
     let [project, tests] = ["pyproject.toml", "tests"].map(|it| root().join("python").join(it));
-    let test = cmd!(sh, "{python} -m pytest --durations=5 -rs -c {project} {tests}")
+    let test = cmd!(sh, "{python} -m pytest --durations=5 -rfs -c {project} {tests}")
         .env("PYTHONPATH", &package)
         .env("PYTHONSAFEPATH", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
