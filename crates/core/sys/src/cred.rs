@@ -128,14 +128,20 @@ impl Credentials {
     }
 }
 
+/// Returns the fsuid before the call. If a filter refuses setfsuid(2), the thread has the fsuid that
+/// the kernel gave it with its effective user id.
 fn set_fsuid(uid: u32) -> u32 {
     // SAFETY: no memory is involved; -1 only reads.
-    unsafe { sys!(libc::SYS_setfsuid, uid) }.unwrap_or(0) as u32
+    let before = unsafe { sys!(libc::SYS_setfsuid, uid) };
+    before.map_or_else(|_| effective_user(), |before| before as u32)
 }
 
+/// Like [`set_fsuid`], for the group.
 fn set_fsgid(gid: u32) -> u32 {
     // SAFETY: no memory is involved; -1 only reads.
-    unsafe { sys!(libc::SYS_setfsgid, gid) }.unwrap_or(0) as u32
+    let before = unsafe { sys!(libc::SYS_setfsgid, gid) };
+    // SAFETY: takes nothing and cannot fail.
+    before.map_or_else(|_| unsafe { libc::getegid() }, |before| before as u32)
 }
 
 fn groups() -> Result<Vec<u32>, Errno> {
@@ -270,6 +276,39 @@ mod tests {
                 assert_eq!(current(), own);
             }
         });
+    }
+
+    #[test]
+    fn a_refused_setfsuid_does_not_make_root_of_a_user() {
+        as_root(|root| {
+            refuse(&[libc::SYS_setfsuid, libc::SYS_setfsgid]);
+            set_resuid([u32::MAX, SOMEBODY, u32::MAX]);
+            let own = current();
+            assert_eq!((own.fsuid, own.fsgid), (SOMEBODY, root.fsgid));
+            assert_eq!(Some(&own), Credentials::shown().as_ref());
+            assert_eq!(root.run(current), Ok(own.clone()), "permits no more than root");
+            assert_eq!(current(), own);
+            set_resuid([u32::MAX, 0, u32::MAX]);
+            assert_eq!(own.run(current), Err(Errno::PERM));
+        });
+    }
+
+    /// Has the kernel refuse `calls` to this thread.
+    fn refuse(calls: &[libc::c_long]) {
+        const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+        const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut filter = vec![step(LOAD, 0, 0)];
+        for call in calls {
+            filter.extend([step(EQUAL, 1, *call as u32), step(RETURN, 0, refused)]);
+        }
+        filter.push(step(RETURN, 0, libc::SECCOMP_RET_ALLOW));
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        // SAFETY: the program is live and of the length given; the filter is this thread's alone.
+        unsafe { sys!(libc::SYS_seccomp, mode, 0, &raw const program) }.unwrap();
     }
 
     #[test]
