@@ -171,12 +171,11 @@ pub unsafe extern "C" fn nowait_reap(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_cancel(queue: *mut Queue, user_data: u64) -> c_int {
     // SAFETY: the caller's queue.
-    let result = used(unsafe { &*queue }, |queue| {
-        match queue.find(|tag| *tag == user_data).is_some_and(|id| queue.cancel(id)) {
+    let result =
+        used(unsafe { &*queue }, |queue| match queue.cancel_one(|tag| *tag == user_data) {
             true => Ok(0),
             false => Err(Failure::new(Errno::NOENT, "cancel", "no such request is in flight")),
-        }
-    });
+        });
     result as c_int
 }
 

@@ -105,32 +105,45 @@ impl Calls {
     }
 
     fn push(&self, job: Job) {
-        let mut state = self.0.state.lock();
-        state.jobs.push_back(job);
-        let alone = state.threads == 0;
-        if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
-            state.threads += 1;
-            drop(state);
-            if self.0.spawn() {
-                return;
-            }
-            let mut state = self.0.state.lock();
-            state.threads -= 1;
-            let job = if alone { state.take_job() } else { None };
-            drop(state);
-            job.into_iter().for_each(|job| job());
-            return;
+        if self.0.enqueue(job) && !self.0.spawn() {
+            self.0.miss_thread();
         }
-        let calls_relief = state.calls_relief();
-        drop(state);
-        if calls_relief {
-            self.0.start_relief();
-        }
-        self.0.news.notify_one();
     }
 }
 
 impl Shared {
+    /// Puts a job into the line. If this returns `true`, the caller must start a thread, which is
+    /// counted already.
+    fn enqueue(self: &Arc<Shared>, job: Job) -> bool {
+        let mut state = self.state.lock();
+        state.jobs.push_back(job);
+        if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
+            state.threads += 1;
+            return true;
+        }
+        let calls_relief = state.calls_relief();
+        drop(state);
+        if calls_relief {
+            self.start_relief();
+        }
+        self.news.notify_one();
+        false
+    }
+
+    /// Subtracts a thread that could not be started. If none is left, runs the jobs in line: other
+    /// callers may have counted on that thread.
+    fn miss_thread(&self) {
+        let mut state = self.state.lock();
+        state.threads -= 1;
+        while state.threads == 0
+            && let Some(job) = state.take_job()
+        {
+            drop(state);
+            job();
+            state = self.state.lock();
+        }
+    }
+
     fn spawn(self: &Arc<Shared>) -> bool {
         let shared = self.clone();
         OwnThread::spawn("nowait-calls", 256 << 10, move || shared.run()).is_ok()
@@ -257,6 +270,22 @@ mod tests {
         let started: Vec<_> = (0..100).map(|number| calls.start(move || number)).collect();
         let sum: usize = started.into_iter().map(block_on).sum();
         assert_eq!(sum, 99 * 100 / 2);
+    }
+
+    #[test]
+    fn of_two_calls_without_a_thread_none_is_lost() {
+        let shared = Arc::new(Shared::default());
+        let (ran, runs) = mpsc::channel();
+        let job = |name| {
+            let ran = ran.clone();
+            Box::new(move || ran.send(name).unwrap())
+        };
+        assert!(shared.enqueue(job('a')), "a thread would start");
+        assert!(shared.enqueue(job('b')), "another one");
+        shared.miss_thread();
+        assert_eq!(runs.try_iter().count(), 0, "the other thread may start");
+        shared.miss_thread();
+        assert_eq!(runs.try_iter().collect::<Vec<_>>(), ['a', 'b']);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Open files, and blocking requests on them.
 
-use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
+use crate::{
+    CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access,
+    request::bounded,
+};
 use nowait_block::Segments;
 use nowait_cache::{OpenFile, SyncLevel};
 use nowait_engine::report;
@@ -408,10 +411,10 @@ impl File {
         if kind == Kind::Write {
             self.open_there(user)?;
         }
-        let segments = match segments {
+        let segments = bounded(match segments {
             [one] => Segments::One(*one),
             many => Segments::Many(many.into()),
-        };
+        });
         let file = (-1, self.0.flags);
         // SAFETY: the caller borrows the segments, exclusively for a read, and `run` returns only
         // when nothing accesses them any more.

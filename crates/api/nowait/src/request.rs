@@ -240,8 +240,9 @@ pub(crate) fn outcome(event: IoEvent) -> Result<u32, Errno> {
     u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
 }
 
+/// Returns segments for the bytes that one request transfers at most.
 #[inline]
-fn bounded(segments: Segments) -> Segments {
+pub(crate) fn bounded(segments: Segments) -> Segments {
     if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }
 }
 

@@ -10,6 +10,8 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -414,6 +416,51 @@ fn what_two_programs_append_is_all_there() {
             append.close().unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "ab".repeat(10), "{mode:?}");
         }
+    });
+}
+
+fn wait_until_asleep(thread: i32) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    while !fs::read_to_string(&stat).unwrap().contains(") S ") {
+        thread::yield_now();
+    }
+}
+
+/// A loan of the last page stops every append after it has looked up the end of the file.
+#[test]
+fn what_threads_and_a_queue_append_to_a_cached_file_is_all_there() {
+    const RECORD: usize = 100;
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let path = folder.path().join("log");
+        fs::write(&path, [1; RECORD]).unwrap();
+        let reader = File::open(nowait, &path).unwrap();
+        reader.read_exact_at(&mut [0; RECORD], 0).unwrap();
+        let append = all().flags(O_APPEND).open(nowait, &path).unwrap();
+        let mut queue = nowait.queue(1).unwrap();
+        let loan = reader.lend(0, RECORD).unwrap().expect("the page is cached");
+        queue.write(&append, vec![2; RECORD], 0, ()).unwrap();
+        queue.submit();
+        let (begun, threads) = mpsc::channel();
+        thread::scope(|scope| {
+            for byte in [3, 4] {
+                let (append, begun) = (append.clone(), begun.clone());
+                scope.spawn(move || {
+                    // SAFETY: gettid takes no arguments and cannot fail.
+                    begun.send(unsafe { libc::gettid() }).unwrap();
+                    append.write_all_at(&[byte; RECORD], 0).unwrap();
+                });
+            }
+            threads.iter().take(2).for_each(wait_until_asleep);
+            drop(loan);
+        });
+        queue.wait(1, None).unwrap();
+        assert_eq!(queue.pop().unwrap().result.unwrap(), RECORD);
+        let mut bytes = vec![0; 5 * RECORD];
+        let count = reader.read_at(&mut bytes, 0).unwrap();
+        let mut records: Vec<_> = bytes[..count].chunks(RECORD).collect();
+        records.sort_unstable();
+        assert!(records == [1, 2, 3, 4].map(|byte| [byte; RECORD]), "{count} bytes");
     });
 }
 

@@ -12,22 +12,15 @@ use crate::{
     limits::Load,
     requests::{DEPTH, Ended, Requests},
 };
-use core::{
-    mem,
-    ops::Range,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
-    time::Duration,
-};
-use nowait_sys::{eventfd::EventFd, mutex::Mutex};
+use core::{mem, ops::Range, time::Duration};
+use nowait_sys::{eventfd::FlaggedEventFd, mutex::Mutex};
 use pyo3::prelude::*;
 
 pub(crate) struct ThreadQueue<T> {
     requests: Mutex<Requests<T>>,
     loops: Mutex<Vec<Py<PyAny>>>,
     finished_calls: Mutex<Vec<FinishedCall<T>>>,
-    notifier: EventFd,
-    /// `true`: the eventfd is readable, or a thread is about to make it readable.
-    is_signalled: AtomicBool,
+    notifier: FlaggedEventFd,
     pub(crate) engine: &'static ProcessEngine,
 }
 
@@ -44,13 +37,12 @@ impl<T: Send> ThreadQueue<T> {
         let raise = |error| Failure::from(error).exception();
         let mut queue = engine.nowait.queue(DEPTH).map_err(raise)?;
         queue.event_fd().map_err(raise)?;
-        let notifier = EventFd::new().map_err(|errno| {
+        let notifier = FlaggedEventFd::new().map_err(|errno| {
             let text = format!("event loop: {errno}");
             Failure::System { errno: errno.raw(), text, path: None }.exception()
         })?;
         let (requests, loops) = (Mutex::new(Requests::new(queue)), Mutex::default());
-        let (finished_calls, is_signalled) = (Mutex::default(), AtomicBool::new(false));
-        Ok(ThreadQueue { requests, loops, finished_calls, notifier, is_signalled, engine })
+        Ok(ThreadQueue { requests, loops, finished_calls: Mutex::default(), notifier, engine })
     }
 
     /// Holds the lock while `work` runs. `work` must run no Python code.
@@ -65,9 +57,7 @@ impl<T: Send> ThreadQueue<T> {
     }
 
     pub(crate) fn signal(&self) {
-        if !self.is_signalled.swap(true, SeqCst) {
-            self.notifier.signal();
-        }
+        self.notifier.signal();
     }
 
     pub(crate) fn load(&self) -> (usize, u64, usize) {
@@ -116,13 +106,9 @@ impl<T: Send> ThreadQueue<T> {
 
     /// Raises `OSError` if the queue belongs to the parent of this forked process.
     pub(crate) fn take_arrivals(&self, py: Python<'_>) -> PyResult<Arrivals<T>> {
-        // Reset the eventfd and the flag before taking the results: a result that arrives after the
-        // reset then makes the eventfd readable again.
-        let was_signalled = self.is_signalled.load(SeqCst);
-        if was_signalled {
-            self.notifier.drain();
-            self.is_signalled.store(false, SeqCst);
-        }
+        // Reset the eventfd before taking the results: a result that arrives after the reset then
+        // makes the eventfd readable again.
+        let was_signalled = self.notifier.reset();
         let mut over = Vec::new();
         let more = self.with(|requests, load| requests.reap(py, load, &mut |end| over.push(end)));
         if more.map_err(|error| Failure::from(error).exception())? {

@@ -73,9 +73,14 @@ impl WriteOperation {
     }
 
     /// Makes a write of all of `user` at the end of the file. The first iteration looks up that
-    /// end. From then on the caller lets no other write of the file run until this write has ended.
+    /// end. From then on the caller lets no other append run until this write has ended.
     pub fn append(file: Arc<CachedFile>, user: User, durable: Option<SyncLevel>) -> WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
+    }
+
+    /// Returns `true` if the first iteration will look up the end of the file.
+    pub fn appends(&self) -> bool {
+        self.appends
     }
 
     /// Makes the operation for the rest of a write that [`CachedFile::write_cached`] has begun. The

@@ -5,6 +5,7 @@ use crate::{
     confined::{self, Extra},
     poll, sys,
 };
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// An owned, non-blocking eventfd. Source: eventfd(2).
@@ -43,6 +44,55 @@ impl EventFd {
     /// Resets the eventfd to zero; returns its count.
     pub fn drain(&self) -> u64 {
         drain(self.0.raw())
+    }
+}
+
+/// An eventfd with a flag: without a signal, a thread needs no system call to know that.
+///
+/// A signal sets the flag last, and a reset clears the flag first. So while the eventfd is
+/// readable, the flag is set, or a signal is about to set it. A flag that is set late costs an
+/// empty drain.
+#[derive(Debug)]
+pub struct FlaggedEventFd {
+    eventfd: EventFd,
+    is_signalled: AtomicBool,
+}
+
+impl FlaggedEventFd {
+    /// Creates an eventfd without a signal.
+    pub fn new() -> Result<FlaggedEventFd, Errno> {
+        Ok(FlaggedEventFd { eventfd: EventFd::new()?, is_signalled: AtomicBool::new(false) })
+    }
+
+    /// Returns the descriptor, still owned.
+    pub fn raw(&self) -> i32 {
+        self.eventfd.raw()
+    }
+
+    /// Wakes waiting threads, which find what the caller has stored before.
+    pub fn signal(&self) {
+        self.signal_with(|| {});
+    }
+
+    /// Resets the eventfd if the flag is set, and returns `true` then. The caller looks afterwards
+    /// for what the signals announced.
+    pub fn reset(&self) -> bool {
+        self.reset_with(|| {})
+    }
+
+    fn signal_with(&self, between: impl FnOnce()) {
+        self.eventfd.signal();
+        between();
+        self.is_signalled.store(true, SeqCst);
+    }
+
+    fn reset_with(&self, between: impl FnOnce()) -> bool {
+        let was_signalled = self.is_signalled.swap(false, SeqCst);
+        if was_signalled {
+            between();
+            self.eventfd.drain();
+        }
+        was_signalled
     }
 }
 
@@ -122,7 +172,55 @@ pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
     use std::{sync::mpsc, time::Duration};
+
+    /// An event loop makes a turn while the eventfd is readable. Each signal announces a result.
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfds")]
+    fn however_signals_and_resets_meet_no_result_is_left_and_the_eventfd_is_reset() {
+        let eventfd = FlaggedEventFd::new().unwrap();
+        let (results, taken) = (Cell::new(0), Cell::new(0));
+        let signal = |between: &dyn Fn()| {
+            results.set(results.get() + 1);
+            eventfd.signal_with(between);
+        };
+        let turn = |between: &dyn Fn()| {
+            if eventfd.reset_with(between) {
+                taken.set(taken.get() + results.take());
+            }
+        };
+        let nothing = || {};
+        let signal_alone = || signal(&nothing);
+        let turn_alone = || turn(&nothing);
+        let cases: [(&str, u32, &dyn Fn()); 5] = [
+            ("a signal", 1, &signal_alone),
+            ("a turn in a signal", 1, &|| signal(&turn_alone)),
+            ("a turn in the second of three signals", 3, &|| {
+                signal_alone();
+                signal(&turn_alone);
+                signal_alone();
+            }),
+            ("a signal in a turn", 2, &|| {
+                signal_alone();
+                turn(&signal_alone);
+            }),
+            ("a signal in a turn in a signal", 3, &|| {
+                signal_alone();
+                signal(&|| turn(&signal_alone));
+            }),
+        ];
+        for (name, count, meet) in cases {
+            meet();
+            for _ in 0..2 {
+                if poll::ready(eventfd.raw(), libc::POLLIN) != Ok(0) {
+                    turn_alone();
+                }
+            }
+            let is_readable = poll::ready(eventfd.raw(), libc::POLLIN) != Ok(0);
+            assert_eq!((taken.take(), is_readable), (count, false), "{name}");
+        }
+    }
 
     /// A thread of the engine has other requests to complete, so it must not wait for the program's
     /// read.

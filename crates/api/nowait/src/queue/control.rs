@@ -87,11 +87,14 @@ impl<T, B> Queue<T, B> {
         self.requests.remove(key).map(|request| (request.tag, request.buffers))
     }
 
-    /// Returns the name of a request in the queue whose tag `is` accepts. The search may look at
-    /// every request.
+    /// Calls [`Queue::cancel`] for the requests whose tag `is` accepts, until one returns `true`.
+    /// Looks at every request.
     #[doc(hidden)]
-    pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
-        self.requests.find(|request| is(&request.tag)).map(RequestId)
+    pub fn cancel_one(&mut self, is: impl Fn(&T) -> bool) -> bool {
+        let requests = &self.requests;
+        let is_meant = |key: &u64| requests.get(*key).is_some_and(|request| is(&request.tag));
+        let keys: Vec<u64> = requests.keys().filter(is_meant).collect();
+        keys.into_iter().any(|key| self.cancel(RequestId(key)))
     }
 
     /// Cancels a request if the request is not over when the time `after` has passed since this

@@ -1,8 +1,11 @@
 //! A read, write or sync of a file in the engine's page cache, run by a request or by a thread that
 //! sleeps until it is done.
 
-use super::{Opened, UserFile};
-use crate::{Command, Engine, Kind, engine::parker::sleep_through};
+use super::{
+    Opened, UserFile,
+    exclusion::{leave, wait_for_turn},
+};
+use crate::{Command, Engine, Kind, engine::parker::sleep_through, order::Access};
 use nowait_block::{Bio, Segments};
 use nowait_cache::{
     FRAME_BYTES, ReadOperation, SyncLevel, SyncOperation, WriteOperation, WriteStart, copy::User,
@@ -89,8 +92,8 @@ impl UserOperation {
     }
 
     /// Makes a write of all segments at the end of the file. Between its first iteration and its
-    /// end no other write of the file may run; the caller holds a place in the file's order for
-    /// that.
+    /// end no other append may run: a request holds a place in the file's order for that, and
+    /// [`UserOperation::run`] takes one.
     ///
     /// # Safety
     /// The segments are valid until the operation is dropped.
@@ -171,14 +174,24 @@ impl UserOperation {
         matches!(self.kind, CachedKind::Write(_))
     }
 
-    /// Runs the operation to its end on the calling thread, which sleeps between iterations.
+    fn appends(&self) -> bool {
+        matches!(&self.kind, CachedKind::Write(write) if write.appends())
+    }
+
+    /// Runs the operation to its end on the calling thread, which sleeps between iterations. An
+    /// append first waits for its turn in the file's order.
     ///
     /// # Errors
     /// The errors of the operation.
     pub fn run(mut self, engine: &Arc<Engine>) -> Result<u32, Errno> {
+        let whole = 0..u64::MAX;
+        let turn = self.appends().then(|| wait_for_turn(engine, &self.file, whole, Access::Write));
         let result = sleep_through(engine, |bios, wait| self.iterate(bios, wait));
         let is_write = self.is_write();
         drop(self);
+        if let Some(turn) = turn {
+            leave(engine, &turn);
+        }
         if is_write {
             engine.threads.driver.dirtied();
         }
