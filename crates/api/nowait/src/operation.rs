@@ -301,7 +301,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
 
     fn look(&mut self, key: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         let mut state = shared.0.lock();
-        if let Some(outcome) = state.outcome.take() {
+        let never_ends = self.nowait.is_the_parents().then_some(Err(Errno::INVAL));
+        if let Some(outcome) = state.outcome.take().or(never_ends) {
             drop(state);
             return self.end(shared.take(), outcome);
         }
@@ -325,7 +326,10 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 
     fn forget_timer(&mut self) {
-        if let Some(id) = self.timeout.take() {
+        // The timer's thread may have held its lock at a fork, so a child does not take it.
+        if let Some(id) = self.timeout.take()
+            && !self.nowait.is_the_parents()
+        {
             self.nowait.timer().remove(id);
         }
     }
@@ -339,6 +343,10 @@ fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
 }
 
 fn cancel_request(nowait: &Nowait, key: u64) {
+    // A forked child shares the ring of the context with its parent.
+    if nowait.is_the_parents() {
+        return;
+    }
     if let Ok(reactor) = nowait.reactor() {
         // The call fails only if the request is over already.
         let _ = reactor.context().cancel(key);
