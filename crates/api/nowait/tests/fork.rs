@@ -5,13 +5,14 @@ mod common;
 use common::{folder, on_every_engine};
 use core::pin::pin;
 use futures_lite::future::{block_on, poll_once};
-use nowait::{AsyncFile, CacheMode, Errno, OpenOptions, POLL_IN, Stream};
+use nowait::{AsyncFile, CacheMode, Errno, Nowait, OpenOptions, POLL_IN, Stream};
 use std::{
     ffi::CString,
     fs,
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -94,5 +95,32 @@ fn a_child_closes_a_file_without_the_helper_thread_of_its_parent() {
         let folder = folder();
         let file = block_on(AsyncFile::create(nowait, folder.path().join("file"))).unwrap();
         in_child(|| block_on(file.close()).unwrap());
+    });
+}
+
+/// glibc gives the stacks of the parent's threads to threads of the child.
+#[test]
+#[cfg_attr(miri, ignore = "forks")]
+fn a_child_that_drops_the_engine_of_its_parent_can_join_its_own_threads() {
+    const OF_EACH_SIZE: usize = 32;
+    let _alone = alone();
+    let nowait = Nowait::new().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let mut ready = Stream::new(&nowait, reader).ready(POLL_IN).timeout(LONG);
+    assert!(block_on(poll_once(&mut ready)).is_none(), "reactor and timer have started");
+    in_child(move || {
+        let end = Arc::new(Barrier::new(2 * OF_EACH_SIZE + 1));
+        let threads: Vec<_> = [256 << 10, 2 << 20]
+            .repeat(OF_EACH_SIZE)
+            .into_iter()
+            .map(|bytes| {
+                let end = end.clone();
+                let waits = move || _ = end.wait();
+                thread::Builder::new().stack_size(bytes).spawn(waits).unwrap()
+            })
+            .collect();
+        drop((ready, nowait));
+        end.wait();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
