@@ -17,7 +17,7 @@ use crate::{
     calls::Calls,
     reactor::{CompletionTarget, Reactor},
     request::Request,
-    timer::DeadlineId,
+    timer::{Action, DeadlineId},
 };
 use core::{
     fmt,
@@ -236,13 +236,14 @@ impl<B: Send + 'static, O> Operation<B, O> {
         let key = match reactor.in_flight().enter(shared.clone(), turn, waker) {
             Ok(key) => key,
             Err(turn) => {
+                self.set_timer(reactor, &shared, Action::Wake(waker.clone()));
                 self.stage = Stage::Waiting(turn, shared);
                 return Poll::Pending;
             }
         };
         match self.submit(reactor, &shared, key) {
             Ok(None) => {
-                self.set_timer(reactor, &shared, key);
+                self.set_timer(reactor, &shared, Action::Cancel(key));
                 self.look(key, shared, waker)
             }
             Ok(Some(outcome)) => {
@@ -289,13 +290,15 @@ impl<B: Send + 'static, O> Operation<B, O> {
         Ok(result)
     }
 
-    fn set_timer(&mut self, reactor: &Reactor, shared: &InFlightRequest<B>, key: u64) {
+    /// Replaces the timer that was set before, for another waker or stage.
+    fn set_timer(&mut self, reactor: &Reactor, shared: &InFlightRequest<B>, action: Action) {
+        self.forget_timer();
         let state = shared.0.lock();
         let deadline = state.request.as_ref().and_then(|request| request.deadline.ns());
         drop(state);
         if let Some(at_ns) = deadline {
             // If the timer's thread cannot be started, the request has no time limit.
-            self.timeout = self.nowait.timer().add(at_ns, reactor.context(), key).ok();
+            self.timeout = self.nowait.timer().add(at_ns, reactor.context(), action).ok();
         }
     }
 
