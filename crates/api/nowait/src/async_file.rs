@@ -5,6 +5,11 @@ use crate::{
     operation::{FileSync, Operation, Transfer, VectoredTransfer},
     request::{Request, readable, writable},
 };
+use core::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::Poll,
+};
 use nowait_block::Segments;
 use nowait_file::Kind;
 use nowait_sys::Errno;
@@ -232,7 +237,10 @@ impl AsyncFile {
     pub async fn close(mut self) -> Result<(), Error> {
         let Some(file) = self.0.take() else { return Ok(()) };
         let nowait = file.nowait().clone();
-        nowait.calls().start(move || file.close()).await
+        if nowait.is_the_parents() {
+            return file.close();
+        }
+        aside(&nowait, PARENTS_FILE, move || file.close()).await
     }
 
     /// Makes a reader and writer of a stream of bytes that begins at `position`.
@@ -246,14 +254,8 @@ impl AsyncFile {
         work: impl FnOnce(&File) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         let file = self.file().clone();
-        if file.nowait().is_the_parents() {
-            return Err(Error::new(
-                Errno::INVAL,
-                "cannot use a file of the parent process in a forked child",
-            ));
-        }
         let nowait = file.nowait().clone();
-        nowait.calls().start(move || work(&file)).await
+        aside(&nowait, PARENTS_FILE, move || work(&file)).await
     }
 }
 
@@ -282,16 +284,29 @@ impl OpenOptions {
         nowait: &Nowait,
         path: impl AsRef<Path>,
     ) -> Result<AsyncFile, Error> {
-        if nowait.is_the_parents() {
-            return Err(Error::new(
-                Errno::INVAL,
-                "cannot open a file in a forked child with the engine of its parent",
-            ));
-        }
+        let refused = "cannot open a file in a forked child with the engine of its parent";
         let (options, path): (OpenOptions, PathBuf) = (self.clone(), path.as_ref().to_owned());
         let engine = nowait.clone();
-        nowait.calls().start(move || options.open(&engine, path)).await.map(AsyncFile::from)
+        let open = move || options.open(&engine, path);
+        aside(nowait, refused, open).await.map(AsyncFile::from)
     }
+}
+
+const PARENTS_FILE: &str = "cannot use a file of the parent process in a forked child";
+
+/// Runs `work` on a helper thread. In a forked child, which has no helper threads of this engine,
+/// fails with `EINVAL` and the text `refused`, even if the call began before the fork.
+async fn aside<R: Send + 'static>(
+    nowait: &Nowait,
+    refused: &'static str,
+    work: impl FnOnce() -> Result<R, Error> + Send + 'static,
+) -> Result<R, Error> {
+    let mut call = (!nowait.is_the_parents()).then(|| nowait.calls().start(work));
+    poll_fn(|cx| match &mut call {
+        Some(call) if !nowait.is_the_parents() => Pin::new(call).poll(cx),
+        _ => Poll::Ready(Err(Error::new(Errno::INVAL, refused))),
+    })
+    .await
 }
 
 pub(crate) fn one<B>(

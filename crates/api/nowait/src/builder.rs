@@ -3,7 +3,7 @@
 use crate::{
     BackendChoice, Error, Limits, Queue, SubmitMode, calls::Calls, reactor::Reactor, timer::Timer,
 };
-use core::fmt;
+use core::{fmt, mem::take};
 use nowait_engine::{CacheCounts, Config, Engine, Options, choice, report};
 use nowait_file::Parts;
 use nowait_sys::{Errno, fork::ForkMark, lazy::Lazy};
@@ -138,8 +138,11 @@ impl Drop for EngineShared {
             self.engine.shutdown();
             report::tell_failure(&self.engine);
         } else {
-            // The engine's threads and rings belong to the parent: do not end them.
-            core::mem::forget((self.engine.clone(), self.calls.clone()));
+            // The engine's threads and rings belong to the parent: do not end them. A thread of the
+            // child may have the stack, and so the name (pthread_t), of one of these threads: do
+            // not detach it.
+            let threads = (take(&mut self.reactor), take(&mut self.timer));
+            core::mem::forget((self.engine.clone(), self.calls.clone(), threads));
         }
     }
 }

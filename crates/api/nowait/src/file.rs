@@ -553,8 +553,13 @@ impl fmt::Debug for File {
 impl Open {
     /// The last open of a cached file writes back unsynced data. A second call does nothing.
     fn end(&mut self) -> Result<(), Errno> {
-        // A thread of the parent may have held the lock of the counts at the fork.
-        if core::mem::replace(&mut self.has_ended, true) || self.nowait.is_the_parents() {
+        if core::mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        if self.nowait.is_the_parents() {
+            // A thread of the parent may have held a lock of the counts or of the page cache at the
+            // fork. The drop of the last reference to a cached file would take the latter.
+            core::mem::forget(self.user.take());
             return Ok(());
         }
         let engine = self.nowait.engine();
@@ -590,5 +595,42 @@ fn sum(segments: &[IoVec]) -> u64 {
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test counts instead of holding one of the cache's locks in another thread, because the
+    /// cache calls no function of its users under a lock.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn a_forked_child_that_closes_a_file_does_not_enter_the_page_cache() {
+        let nowait = Nowait::new().unwrap();
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [1; 8192]).unwrap();
+        let file = File::open(&nowait, &path).unwrap();
+        file.read_exact_at(&mut [0; 8192], 0).unwrap();
+        let user = file.user().unwrap();
+        while Arc::strong_count(user.cached()) > 1 {
+            std::thread::yield_now(); // until the thread that ended the read has dropped the file
+        }
+        drop(user);
+        let cache = nowait.engine().cache().unwrap();
+        let nodes = cache.tree_nodes();
+        assert_ne!(nodes, 0);
+        // SAFETY: the child takes no lock that another thread may hold, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_closed = file.close().is_ok() && cache.tree_nodes() == nodes;
+            // SAFETY: ends the child without running destructors or exit handlers.
+            unsafe { libc::_exit(i32::from(!is_closed)) };
+        }
+        let mut status = -1;
+        // SAFETY: a live local; a child that was not waited for.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has dropped the pages of the file");
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     calls::Calls,
     reactor::{CompletionTarget, Reactor},
     request::Request,
-    timer::DeadlineId,
+    timer::{Action, DeadlineId},
 };
 use core::{
     fmt,
@@ -236,13 +236,14 @@ impl<B: Send + 'static, O> Operation<B, O> {
         let key = match reactor.in_flight().enter(shared.clone(), turn, waker) {
             Ok(key) => key,
             Err(turn) => {
+                self.set_timer(reactor, &shared, Action::Wake(waker.clone()));
                 self.stage = Stage::Waiting(turn, shared);
                 return Poll::Pending;
             }
         };
         match self.submit(reactor, &shared, key) {
             Ok(None) => {
-                self.set_timer(reactor, &shared, key);
+                self.set_timer(reactor, &shared, Action::Cancel(key));
                 self.look(key, shared, waker)
             }
             Ok(Some(outcome)) => {
@@ -289,19 +290,22 @@ impl<B: Send + 'static, O> Operation<B, O> {
         Ok(result)
     }
 
-    fn set_timer(&mut self, reactor: &Reactor, shared: &InFlightRequest<B>, key: u64) {
+    /// Replaces the timer that was set before, for another waker or stage.
+    fn set_timer(&mut self, reactor: &Reactor, shared: &InFlightRequest<B>, action: Action) {
+        self.forget_timer();
         let state = shared.0.lock();
         let deadline = state.request.as_ref().and_then(|request| request.deadline.ns());
         drop(state);
         if let Some(at_ns) = deadline {
             // If the timer's thread cannot be started, the request has no time limit.
-            self.timeout = self.nowait.timer().add(at_ns, reactor.context(), key).ok();
+            self.timeout = self.nowait.timer().add(at_ns, reactor.context(), action).ok();
         }
     }
 
     fn look(&mut self, key: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         let mut state = shared.0.lock();
-        if let Some(outcome) = state.outcome.take() {
+        let never_ends = self.nowait.is_the_parents().then_some(Err(Errno::INVAL));
+        if let Some(outcome) = state.outcome.take().or(never_ends) {
             drop(state);
             return self.end(shared.take(), outcome);
         }
@@ -325,7 +329,10 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 
     fn forget_timer(&mut self) {
-        if let Some(id) = self.timeout.take() {
+        // The timer's thread may have held its lock at a fork, so a child does not take it.
+        if let Some(id) = self.timeout.take()
+            && !self.nowait.is_the_parents()
+        {
             self.nowait.timer().remove(id);
         }
     }
@@ -339,6 +346,10 @@ fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
 }
 
 fn cancel_request(nowait: &Nowait, key: u64) {
+    // A forked child shares the ring of the context with its parent.
+    if nowait.is_the_parents() {
+        return;
+    }
     if let Ok(reactor) = nowait.reactor() {
         // The call fails only if the request is over already.
         let _ = reactor.context().cancel(key);

@@ -25,8 +25,8 @@ use std::{collections::BTreeMap, sync::Arc};
 /// Most requests of an engine's futures that are in flight. Further futures wait for a place.
 const DEPTH: usize = 16_384;
 
-/// Stack of the thread, which runs the wakers of executors.
-const STACK_BYTES: usize = 2 << 20;
+/// Stack of a thread that runs the wakers of executors.
+pub(crate) const WAKER_STACK_BYTES: usize = 2 << 20;
 
 pub(crate) trait CompletionTarget: Send + Sync {
     /// Stores the result, and wakes the task that waits for it. If the future was dropped, a thread
@@ -115,7 +115,7 @@ impl Reactor {
         let (events, next) = (Vec::new(), Next::Sleep(Deadline::NEVER));
         let (of, on) = (context.clone(), in_flight.clone());
         let mut serving = ReactorLoop { context: of, in_flight: on, calls, events, next };
-        let spawned = OwnThread::spawn("nowait-reactor", STACK_BYTES, move || {
+        let spawned = OwnThread::spawn("nowait-reactor", WAKER_STACK_BYTES, move || {
             serving.run();
         });
         let reactor = Reactor { context, in_flight, thread: Mutex::default() };

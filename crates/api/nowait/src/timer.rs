@@ -1,9 +1,10 @@
-//! Cancels requests when their time limit passes.
+//! Cancels requests whose time limit passes, and wakes the tasks of those that wait for a place.
 //!
 //! The list of deadlines has no clock: callers pass the current time. The first deadline starts a
 //! thread of the engine, which passes the time to the list.
 
-use core::time::Duration;
+use crate::reactor::WAKER_STACK_BYTES;
+use core::{task::Waker, time::Duration};
 use nowait_file::{
     Context,
     turn::{Loop, Next},
@@ -11,7 +12,7 @@ use nowait_file::{
 use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{
     Errno,
-    own_thread::{OwnHandle, OwnThread, STACK_BYTES},
+    own_thread::{OwnHandle, OwnThread},
     time::{self, Deadline},
 };
 use std::{
@@ -59,7 +60,15 @@ impl<W> Deadlines<W> {
 
 struct Late {
     context: Weak<Context>,
-    key: u64,
+    action: Action,
+}
+
+/// Action of the timer when a deadline has passed.
+pub(crate) enum Action {
+    /// Cancels this request of the context.
+    Cancel(u64),
+    /// Wakes a task, which ends its request.
+    Wake(Waker),
 }
 
 #[derive(Default)]
@@ -81,15 +90,15 @@ struct State {
 }
 
 impl Timer {
-    /// The timer cancels request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
+    /// The timer carries out `action`, of a request of `context`, at `at_ns` of CLOCK_MONOTONIC.
     pub(crate) fn add(
         &self,
         at_ns: u64,
         context: &Arc<Context>,
-        key: u64,
+        action: Action,
     ) -> Result<DeadlineId, Errno> {
         self.start()?;
-        let late = Late { context: Arc::downgrade(context), key };
+        let late = Late { context: Arc::downgrade(context), action };
         let (id, is_next) = self.shared.state.lock().deadlines.add(at_ns, late);
         if is_next {
             self.shared.news.notify_one();
@@ -98,15 +107,15 @@ impl Timer {
     }
 
     pub(crate) fn remove(&self, id: DeadlineId) {
-        self.shared.state.lock().deadlines.remove(id);
+        let removed = self.shared.state.lock().deadlines.remove(id);
+        drop(removed); // not under the lock: the drop of a waker may drop another future
     }
 
     fn start(&self) -> Result<(), Errno> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let shared = self.shared.clone();
-            *thread =
-                Some(OwnThread::spawn("nowait-timer", STACK_BYTES, move || Run(shared).run())?);
+            let mut run = Run(self.shared.clone());
+            *thread = Some(OwnThread::spawn("nowait-timer", WAKER_STACK_BYTES, move || run.run())?);
         }
         Ok(())
     }
@@ -130,7 +139,7 @@ impl Loop for Run {
         let mut state = self.0.state.lock();
         while let Some(late) = state.deadlines.pop(now_ns).filter(|_| !state.stopped) {
             drop(state);
-            late.cancel();
+            late.act();
             state = self.0.state.lock();
         }
         match state.stopped {
@@ -155,10 +164,14 @@ impl Loop for Run {
 }
 
 impl Late {
-    fn cancel(self) {
+    fn act(self) {
         if let Some(context) = self.context.upgrade() {
-            let cancel = || context.cancel(self.key);
-            let _ = context.engine().caught("as the timer", cancel);
+            let act = || match self.action {
+                // The call fails only if the request is over already.
+                Action::Cancel(key) => _ = context.cancel(key),
+                Action::Wake(waker) => waker.wake(),
+            };
+            let _ = context.engine().caught("as the timer", act);
         }
     }
 }

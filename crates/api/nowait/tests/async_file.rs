@@ -9,7 +9,7 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     task::{Context, Poll},
 };
-use futures_lite::future::{block_on, poll_fn, poll_once};
+use futures_lite::future::{block_on, or, poll_fn, poll_once};
 use nowait::{
     AlignedBuffer, AsyncFile, CacheMode, Errno, IoBuffer, IoBufferMut, Nowait, OpenOptions,
     POLL_IN, Stream, Transfer,
@@ -284,6 +284,34 @@ fn a_cancelled_wait_ends_with_ecanceled_and_a_late_one_with_etimedout() {
             assert_eq!(ready.await.unwrap(), POLL_IN);
             drop(source.ready(POLL_IN));
         });
+    });
+}
+
+/// The places are those of `docs/rust.md`: 16,384 futures of an engine have a request in flight.
+#[test]
+#[cfg_attr(miri, ignore = "many requests")]
+fn a_request_that_waits_for_a_place_has_its_time_limit() {
+    const PLACES: usize = 16_384;
+    let nowait = Nowait::new().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let source = Stream::new(&nowait, reader);
+    block_on(async {
+        let mut in_flight: Vec<_> = (0..PLACES).map(|_| source.ready(POLL_IN)).collect();
+        for ready in &mut in_flight {
+            assert!(poll_once(ready).await.is_none());
+        }
+        let mut first = source.read(vec![0; 8]);
+        assert!(poll_once(&mut first).await.is_none());
+        assert!(format!("{first:?}").contains("waiting"), "{first:?}");
+        let late = source.read(vec![7; 8]).timeout(Duration::from_millis(20));
+        let too_late = async {
+            smol::Timer::after(Duration::from_secs(20)).await;
+            None
+        };
+        // `too_late` comes first: a poll after its end would end the read, too.
+        let ended = or(too_late, async { Some(late.await) }).await;
+        let (result, buffer) = ended.expect("the read ends by itself");
+        assert_eq!((result.unwrap_err().errno(), buffer), (Errno::TIMEDOUT, vec![7; 8]));
     });
 }
 

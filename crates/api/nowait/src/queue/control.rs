@@ -5,7 +5,7 @@ use super::{PrepareResult, Queue, RequestId};
 use crate::{
     Buffers, Error, IoBuffer, IoBufferMut, Nowait, Stream,
     request::{Request, readable, writable},
-    timer::DeadlineId,
+    timer::{Action, DeadlineId},
 };
 use core::time::Duration;
 use nowait_file::{Kind, Link, Links};
@@ -119,7 +119,8 @@ impl<T, B> Queue<T, B> {
         if self.prepared.iter().any(|(other, _)| *other == key) {
             self.control.limited.push(key);
         } else if let Some(at_ns) = at_ns {
-            let id = self.nowait.timer().add(at_ns, &self.context, key).map_err(failed)?;
+            let timer = self.nowait.timer();
+            let id = timer.add(at_ns, &self.context, Action::Cancel(key)).map_err(failed)?;
             self.control.timers.insert(key, id);
         }
         Ok(())
@@ -214,9 +215,9 @@ impl<T, B> Queue<T, B> {
         self.control.links.clear();
         for key in core::mem::take(&mut self.control.limited) {
             let deadline = self.requests.get(key).and_then(|request| request.deadline.ns());
-            let timer = self.nowait.timer();
+            let (timer, cancel) = (self.nowait.timer(), Action::Cancel(key));
             // If the timer's thread cannot be started, the request has no time limit.
-            if let Some(Ok(id)) = deadline.map(|at_ns| timer.add(at_ns, &self.context, key)) {
+            if let Some(Ok(id)) = deadline.map(|at_ns| timer.add(at_ns, &self.context, cancel)) {
                 self.control.timers.insert(key, id);
             }
         }
