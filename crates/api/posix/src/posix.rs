@@ -35,6 +35,13 @@ pub const PRIO_DELTA_MAX: i32 = 20;
 /// wait.
 pub static SLEEPERS: Sleepers = Sleepers::new();
 
+/// Stores `errno` as the outcome of a request that has not begun, as glibc does if the call itself
+/// fails, and returns `errno`.
+pub(crate) fn begins_not(block: Block, errno: Errno) -> Errno {
+    SLEEPERS.wake(block.finish(Err(errno)));
+    errno
+}
+
 /// `true`: aio_error, aio_return or aio_suspend has looked at a request since the last submission.
 /// A static, because signal handlers may call these functions.
 #[unsafe(export_name = "nowait_asked")]
