@@ -207,7 +207,8 @@ impl Shared {
     }
 
     /// Ends a request: stores the outcome, sends the notice, and then wakes the waiting threads, as
-    /// glibc does. After the process has begun to end by exit(3), only removes the request.
+    /// glibc does. After the process has begun to end by exit(3), sends no notice; exit handlers
+    /// may wait for the outcome.
     pub(crate) fn end(
         &self,
         block: Block,
@@ -224,8 +225,11 @@ impl Shared {
         // request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
         let request = in_flight.requests.remove(&block.address());
+        if self.process.may_be_gone(block.address()) {
+            return;
+        }
         if self.process.is_ending() {
-            return; // no thread waits for it, and the block may be freed
+            ending = None;
         }
         if mistake::makes(Mistake::TellTooEarly)
             && let Some(ending) = ending.take()
