@@ -268,6 +268,9 @@ fn posix_lock_survives(path: &Path) {
         context.run((0..depth).map(write).collect());
         context.run(vec![Request::fsync(file.as_fd())]);
         assert_eq!(probe(path), held, "after {depth} writes and an fsync");
+        let wrong = Request::read(file.as_fd(), BLOCK, 0).eventfd(file.as_fd());
+        assert_eq!(context.submit(vec![wrong]), -libc::EINVAL);
+        assert_eq!(probe(path), held, "after a request that names the file as its eventfd");
         drop(context);
         assert_eq!(probe(path), held, "after io_destroy");
     }
