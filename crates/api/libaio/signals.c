@@ -113,10 +113,12 @@ static void arrives(int signal, siginfo_t *info, void *context)
 		return;
 	if (flags_of(signal) & SA_RESETHAND)
 		reset(signal);
-	if (handler && depth > 0)
+	if (handler && depth > 0) {
 		handler(signal, info, context);
-	else if (handler)
+	} else if (handler) {
+		unsettled(settlements);
 		handle(handler, signal, info, context);
+	}
 	settled_again(settlements);
 	if (signal == SIGABRT)
 		aborts(!handler);

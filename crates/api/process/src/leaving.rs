@@ -11,9 +11,10 @@
 //!   slots. Either such a thread sees that the process is leaving, gives the slots back and waits,
 //!   or the waiting thread sees the slots.
 //! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler
-//!   that submits would wait for its own thread. So the submission makes the thread stop leaving
-//!   for now. The thread waits for requests again before the handler returns ([`settlements`]), or
-//!   after the handler if the library does not watch handlers ([`is_settled`]).
+//!   that submits would wait for its own thread; one that leaves by longjmp(3) never comes back.
+//!   So the thread stops leaving before a handler, or when an unwatched handler submits. The thread
+//!   waits for requests again before the handler returns ([`settlements`]), or after the handler if
+//!   the library does not watch handlers ([`is_settled`]).
 //! - *How long:* until no request has ended for a minute, or for a second if some may never end.
 
 use crate::{
