@@ -1,4 +1,5 @@
-/* EAGAIN: the largest possible number of requests is in flight, or descriptors are missing. */
+/* EAGAIN: the largest possible number of requests is in flight, or descriptors or memory are
+ * missing. */
 #include "check.h"
 
 #include <sys/resource.h>
@@ -120,6 +121,68 @@ CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 	while (aio_read(&blocks[0]) != 0)
 		EQUAL(errno, EAGAIN);
 	drain();
+}
+
+/* Limits the memory to what the process has now, with too little room for the stack of a thread. */
+static void limit_memory(const struct rlimit *before)
+{
+	struct rlimit lowered = *before;
+	FILE *status = fopen("/proc/self/statm", "r");
+	unsigned long pages;
+
+	CHECK(status && fscanf(status, "%lu", &pages) == 1);
+	fclose(status);
+	lowered.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
+	EQUAL(setrlimit(RLIMIT_AS, &lowered), 0);
+}
+
+static void told(union sigval value) { (void)value; }
+
+/* Blocks that were used before must not keep the old outcome, which looks like success. */
+CASE(lio_listio, eagain_is_no_thread_for_a_notification, NOWAIT)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = told };
+	int fd = new_file("file", 0, 0);
+	struct aiocb used[2] = { transfer(fd, "a", 1, 0), transfer(fd, "b", 1, 1) };
+	struct aiocb *list[2] = { &used[0], &used[1] };
+	struct rlimit before;
+
+	used[0].aio_lio_opcode = used[1].aio_lio_opcode = LIO_WRITE;
+	EQUAL(getrlimit(RLIMIT_AS, &before), 0);
+	for (int waits = 0; waits < 2; waits++) {
+		EQUAL(lio_listio(LIO_WAIT, list, 2, NULL), 0);
+		limit_memory(&before);
+		if (waits) {
+			by_thread(&used[1], told, NULL);
+			FAILS(lio_listio(LIO_WAIT, list, 2, NULL), EAGAIN);
+		} else {
+			FAILS(lio_listio(LIO_NOWAIT, list, 2, &event), EAGAIN);
+		}
+		for (int i = 0; i < 2; i++) {
+			EQUAL(aio_error(&used[i]), EAGAIN);
+			EQUAL(aio_return(&used[i]), -1);
+		}
+		EQUAL(setrlimit(RLIMIT_AS, &before), 0);
+	}
+	EQUAL(lio_listio(LIO_WAIT, list, 2, NULL), 0);
+	EQUAL(value_at_end(&used[1]), 1);
+}
+
+CASE(aio_write, eagain_is_no_thread_for_a_notification, NOWAIT)
+{
+	struct aiocb used = transfer(new_file("file", 0, 0), "a", 1, 0);
+	struct rlimit before;
+
+	EQUAL(aio_write(&used), 0);
+	EQUAL(value_at_end(&used), 1);
+	by_thread(&used, told, NULL);
+	EQUAL(getrlimit(RLIMIT_AS, &before), 0);
+	limit_memory(&before);
+	FAILS(aio_write(&used), EAGAIN);
+	EQUAL(aio_error(&used), EAGAIN);
+	EQUAL(setrlimit(RLIMIT_AS, &before), 0);
+	EQUAL(aio_write(&used), 0);
+	EQUAL(value_at_end(&used), 1);
 }
 
 /* The library starts at its first call, which fails with EAGAIN if there are too few descriptors;

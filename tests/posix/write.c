@@ -33,6 +33,21 @@ CASE(aio_write, writes_nbytes_at_the_offset_from_the_buffer, CONFORMING)
 	CHECK(has(fd, BLOCK + 10, BLOCK, 'w') && has(fd, BLOCK, 10, 1) && has(fd, 0, BLOCK, 0));
 }
 
+CASE(aio_write, takes_every_allowed_priority, CONFORMING)
+{
+	int fd = new_file("file", BLOCK, 0);
+	char buffer[BLOCK];
+	struct aiocb block = transfer(fd, buffer, BLOCK, 0);
+
+	for (int lower = 0; lower <= sysconf(_SC_AIO_PRIO_DELTA_MAX); lower++) {
+		memset(buffer, 'a' + lower, BLOCK);
+		block.aio_reqprio = lower;
+		EQUAL(aio_write(&block), 0);
+		EQUAL(value_at_end(&block), BLOCK);
+		CHECK(has(fd, 0, BLOCK, (char)('a' + lower)));
+	}
+}
+
 CASE(aio_write, extends_the_file, CONFORMING)
 {
 	int fd = new_file("file", 0, 0);

@@ -1,11 +1,17 @@
-/* A signal handler leaves by siglongjmp, inside and between calls. Afterwards the thread's signals
- * and cancellation are as before the call, and other threads can use the context.
+/* A signal handler leaves by siglongjmp, inside and between calls, and out of exec. Afterwards the
+ * thread's signals and cancellation are as before the call, and other threads can use the context.
  * `jumps [aio_suspend]` ends by _exit.
  */
 #include "check.h"
 #include <aio.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 
 #define ROUNDS 20
 
@@ -136,6 +142,53 @@ static void jump_between_calls(void)
 	check_thread(0, PTHREAD_CANCEL_DEFERRED);
 }
 
+static void trap_exec(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execve, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void *submit(void *poll)
+{
+	struct iocb *list[] = { poll };
+
+	CHECK(io_submit(ctx, 1, list) == 1);
+	return NULL;
+}
+
+/* The library has waited for accepted requests when the filter raises SIGSYS, instead of exec. */
+static void jump_out_of_exec(void)
+{
+	char *const args[] = { "true", NULL };
+	struct iocb poll = { .opcode = 5, .fildes = ends[0], .buffer = POLLIN };
+	struct timespec until;
+	struct event event;
+	pthread_t thread;
+
+	signal(SIGSYS, jump);
+	trap_exec();
+	if (sigsetjmp(back, 1) == 0) {
+		execv("/bin/true", args);
+		CHECK(!"back from exec");
+	}
+	check_thread(0, PTHREAD_CANCEL_DEFERRED);
+	CHECK(pthread_create(&thread, NULL, submit, &poll) == 0);
+	CHECK(clock_gettime(CLOCK_REALTIME, &until) == 0);
+	until.tv_sec += 30;
+	CHECK(pthread_timedjoin_np(thread, NULL, &until) == 0);
+	CHECK(write(ends[1], "x", 1) == 1);
+	take_event(ctx, &event);
+	CHECK(event.obj == &poll);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argv;
@@ -152,6 +205,7 @@ int main(int argc, char **argv)
 		jump_between_calls();
 	}
 	jump_out_of_calls();
+	jump_out_of_exec();
 	CHECK(io_destroy(ctx) == 0);
 	_exit(0);
 }

@@ -91,10 +91,15 @@ impl Conformance {
         pages
     }
 
-    /// Runs a case in a folder of its own. `Err` describes the failure; a skipped case is `Ok`.
-    pub fn run(&self, subject: Subject, case: &Case) -> Result<(), String> {
+    /// Runs a case in a folder of its own; `wrapper` is the command before it (a seccomp filter,
+    /// for example). `Err` describes the failure; a skipped case is `Ok`.
+    fn run(&self, subject: Subject, case: &Case, wrapper: &[&str]) -> Result<(), String> {
         let scratch = Scratch::new("posix-case");
-        let program = subject.launch(&self.program).arg(&case.page).arg(&case.name);
+        let program = match wrapper {
+            [] => subject.launch(&self.program),
+            [first, rest @ ..] => subject.launch(first).args(rest).arg(&self.program),
+        };
+        let program = program.arg(&case.page).arg(&case.name);
         let what = format!("{} {} by {subject}", case.page, case.name);
         let program = program.env(disturber::RESTARTS, "1");
         let output = program.arg(scratch.path()).try_run();
@@ -111,8 +116,13 @@ impl Conformance {
 
     /// Runs cases, and demands that none fails.
     pub fn demand(&self, subject: Subject, cases: &[&Case]) {
+        self.demand_under(subject, cases, &[]);
+    }
+
+    /// Runs cases behind `wrapper`, and demands that none fails.
+    pub fn demand_under(&self, subject: Subject, cases: &[&Case], wrapper: &[&str]) {
         let failed: Vec<String> =
-            cases.iter().filter_map(|case| self.run(subject, case).err()).collect();
+            cases.iter().filter_map(|case| self.run(subject, case, wrapper).err()).collect();
         let (failures, all) = (failed.len(), cases.len());
         assert!(failed.is_empty(), "{failures} of {all} do not hold\n{}", failed.join("\n"));
     }

@@ -99,6 +99,13 @@ impl Request {
         self
     }
 
+    /// Sets the request's I/O priority, as ioprio_set(2) encodes it.
+    pub fn priority(mut self, priority: u16) -> Self {
+        self.iocb.flags |= aio::FLAG_IOPRIO;
+        self.iocb.reqprio = priority as i16;
+        self
+    }
+
     /// Fills the request's buffer with `byte`.
     pub fn filled(mut self, byte: u8) -> Self {
         self.memory.fill(byte);

@@ -29,6 +29,8 @@ const AIO: &[libc::c_long] = &[
 ];
 const OPENAT2: &[libc::c_long] = &[libc::SYS_openat2];
 const RWF: &[libc::c_long] = &[libc::SYS_preadv2, libc::SYS_pwritev2];
+const IO_PRIORITY: &[libc::c_long] = &[libc::SYS_ioprio_set];
+const CLOSE_RANGE: &[libc::c_long] = &[libc::SYS_close_range];
 const REGISTER: &[libc::c_long] = &[libc::SYS_io_uring_register];
 /// The operation of io_uring_register(2) that returns the supported operations.
 const IORING_REGISTER_PROBE: u32 = 8;
@@ -48,8 +50,8 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Reads `GROUP=ERRNO`; groups are `io_uring`, `aio`, `openat2` and `rwf`
-    /// (preadv2 and pwritev2).
+    /// Reads `GROUP=ERRNO`; groups are `io_uring`, `aio`, `openat2`, `rwf` (preadv2 and pwritev2),
+    /// `ioprio` (ioprio_set) and `close_range`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (group, errno) = text.split_once('=').ok_or("GROUP=ERRNO expected")?;
         let calls = match group {
@@ -57,7 +59,9 @@ impl Denial {
             "aio" => AIO,
             "openat2" => OPENAT2,
             "rwf" => RWF,
-            other => return Err(format!("unknown group {other}: io_uring, aio, openat2 or rwf")),
+            "ioprio" => IO_PRIORITY,
+            "close_range" => CLOSE_RANGE,
+            other => return Err(format!("unknown group {other}")),
         };
         let errno = match errno {
             "EPERM" => libc::EPERM,

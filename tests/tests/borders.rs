@@ -52,6 +52,8 @@ cases! {
     [preload] immediate_exit_beside_threads_that_submit_loses_nothing = "_exit", 20 rounds;
     [preload] quick_exit_loses_nothing = "quick_exit", 10 rounds;
     [preload] abort_in_another_thread_loses_nothing = "abort", 10 rounds;
+    [preload] abort_after_the_default_action_was_set_loses_nothing = "abort-default", 10 rounds;
+    [preload] abort_after_a_handler_for_one_signal_loses_nothing = "abort-once", 10 rounds;
     [preload] exec_beside_threads_that_submit_loses_nothing = "exec", 20 rounds;
     [preload] what_a_handler_submits_right_before_exec_is_done = "exec-handler", 1 rounds;
     [preload] after_an_exec_that_fails_all_goes_on = "exec-fails", 20 rounds;

@@ -3,7 +3,7 @@
 
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
-use nowait_tests::subject::{Backend, Library, Subject};
+use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_confines-itself");
 /// The value of `-sandbox` with which libvirt starts QEMU.
@@ -36,8 +36,23 @@ fn a_filter_may_come_while_contexts_are_in_use() {
     confine(Library::Preload, ["after", "seccomp", "some"], Backend::Auto);
 }
 
+/// The filter kills for ioprio_set(2), and the program's requests have priorities.
+#[test]
+fn workers_make_no_call_for_a_priority_that_a_filter_kills_for() {
+    let Some(subject) = Subject::chosen(Library::Preload, Backend::Threads) else { return };
+    for moment in ["before", "after"] {
+        let subject = subject.submit(Submit::Offload);
+        confine_subject(subject, [moment, "seccomp", "some"], Backend::Threads);
+    }
+}
+
 fn confine(library: Library, args: [&str; 3], left: Backend) {
-    let Some(subject) = Subject::chosen(library, Backend::Auto) else { return };
+    if let Some(subject) = Subject::chosen(library, Backend::Auto) {
+        confine_subject(subject, args, left);
+    }
+}
+
+fn confine_subject(subject: Subject, args: [&str; 3], left: Backend) {
     let scratch = Scratch::new("confined");
     let program = subject.disturb(None).launch(PROGRAM).args(args).arg(scratch.file("file"));
     let output = program.succeed();

@@ -7,6 +7,7 @@ use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
+const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 
 /// Ways to close or replace a descriptor, and the rounds of each; 10,000 rounds together.
@@ -18,6 +19,7 @@ for_each_subject!(posix_locks_survive_requests, posix_lock, [libaio, preload]);
 for_each_subject!(flock_is_released_by_close, flock, [libaio, preload]);
 for_each_subject!(reserved_blocks_are_refused_to_the_submitter, reserved, [libaio, preload]);
 for_each_subject!(a_program_may_close_everything_and_go_on, close_all, [preload]);
+for_each_subject!(closefrom_needs_no_close_range, closefrom, [preload]);
 for_each_subject!(a_closed_event_counter_is_gone, event_counter, [preload]);
 for_each_subject!(fsync_covers_the_writes_before_it, fsync, [libaio, preload]);
 for_each_subject!(files_in_memory_are_no_exception, in_memory, [libaio, preload]);
@@ -37,6 +39,15 @@ fn posix_lock(subject: Subject) {
 
 fn close_all(subject: Subject) {
     in_every_mode(subject, "close-all");
+}
+
+fn closefrom(subject: Subject) {
+    for denied in [&["--deny", "close_range=EPERM"][..], &[]] {
+        let scratch = Scratch::new("closefrom");
+        let program = subject.disturb(None).launch(SECCOMP_RUN).args(denied);
+        let program = program.args(["--", PROGRAM, "closefrom"]).arg(scratch.file("file"));
+        subject.assert_served(&program.succeed());
+    }
 }
 
 /// Runs without the disturber, whose forked children keep the eventfd open until they end.

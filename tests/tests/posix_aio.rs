@@ -99,6 +99,16 @@ fn few_threads_serve_many_reads() {
     }
 }
 
+for_each_subject!(a_refused_priority_fails_no_request, without_priorities, [preload]);
+
+fn without_priorities(subject: Subject) {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    let mut cases = built.cases("*");
+    cases.retain(|case| case.name == "takes_every_allowed_priority");
+    assert_eq!(cases.len(), 2, "of aio_read and of aio_write");
+    built.demand_under(subject, &cases, &[SECCOMP_RUN, "--deny", "ioprio=EPERM", "--"]);
+}
+
 for_each_subject!(fio_verifies, |subject| fio(subject, None), [preload]);
 
 fn fio(subject: Subject, profile: Option<&str>) {

@@ -16,7 +16,7 @@ use nowait_tests::subject::{Library, Subject, built};
 
 fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
     skip::unless(skip::missing_program(&["cc"]))?;
-    let program = scratch.file(&format!("{name}{}", options.concat()));
+    let program = scratch.file(&format!("{name}{}", options.concat().replace('/', "-")));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("process/{name}.c"));
     let cc = Program::new("cc").args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
     let cc = cc.args(options).arg(source).arg("-o").arg(&program);
@@ -175,6 +175,19 @@ for_each_subject!(
 /// type. So the case `aio_suspend` runs only with nowait.
 fn jumps(subject: Subject) {
     holds(subject, "jumps", if subject.is_system() { &[] } else { &["aio_suspend"] });
+}
+
+for_each_subject!(a_destructor_of_a_library_may_wait_for_requests, destructor, [preload]);
+
+/// The library's destructor runs after the preload library's own.
+fn destructor(subject: Subject) {
+    let scratch = Scratch::new("destructor");
+    let options = ["-shared", "-fPIC", "-DLIBRARY"];
+    let Some(library) = compiled(&scratch, "exit_waits", &options) else { return };
+    let library = ["-Wl,--no-as-needed", library.to_str().expect("a path")];
+    let Some(program) = compiled(&scratch, "exit_waits", &library) else { return };
+    let program = subject.disturb(None).launch(program).arg(scratch.file("file"));
+    subject.assert_served(&program.succeed());
 }
 
 for_each_subject!(a_plug_in_may_go_and_come_with_requests_in_flight, plug_in, [libaio, preload]);

@@ -7,6 +7,7 @@
  * program may read an eventfd before it looks at the ring of a context in memory.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
@@ -17,6 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -142,10 +144,48 @@ int close_range(unsigned first, unsigned last, int flags)
 	return (int)checked(close_all(first, last, (unsigned)flags));
 }
 
+static void close_unless_ours(long fd)
+{
+	if (closing((int)fd) == 0)
+		raw(SYS_close, (long[6]){ fd });
+}
+
+/* Closes all descriptors from `first` on without close_range(2), which old kernels do not have and
+ * filters may refuse. Allocates no memory, because a child of vfork may call closefrom. */
+static void close_each(int first)
+{
+	long folder = raw(SYS_openat, (long[6]){ AT_FDCWD, (long)"/proc/self/fd",
+						 O_RDONLY | O_DIRECTORY | O_CLOEXEC });
+	_Alignas(struct dirent) char list[4096];
+	const struct dirent *entry;
+	struct rlimit limit;
+	long len;
+
+	if (folder < 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		for (rlim_t fd = (rlim_t)first; fd < limit.rlim_cur && fd <= INT_MAX; fd++)
+			close_unless_ours((long)fd);
+		return;
+	}
+	while ((len = raw(SYS_getdents64, (long[6]){ folder, (long)list, sizeof list })) > 0) {
+		for (long at = 0; at < len; at += entry->d_reclen) {
+			entry = (const struct dirent *)(list + at);
+			/* atol would take "." for 0. */
+			long fd = entry->d_name[0] == '.' ? -1 : atol(entry->d_name);
+
+			if (fd >= first && fd != folder)
+				close_unless_ours(fd);
+		}
+	}
+	raw(SYS_close, (long[6]){ folder });
+}
+
 void closefrom(int first)
 {
 	int before = errno;
-	close_all(first < 0 ? 0 : (unsigned)first, ~0u, 0);
+
+	first = first < 0 ? 0 : first;
+	if (close_all((unsigned)first, ~0u, 0) < 0)
+		close_each(first);
 	errno = before;
 }
 

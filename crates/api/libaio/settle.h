@@ -32,6 +32,20 @@ static inline bool settled(void (*settle)(bool is_interrupted))
 	return true;
 }
 
+static inline void stays(bool was_settled)
+{
+	if (was_settled)
+		UNCANCELLED((nowait_stays(), true));
+}
+
+/* Called before a handler of the program runs on top of `settlements` calls that have settled. It
+ * may leave by longjmp(3) or end the thread: other threads must not wait for these calls. */
+static inline void unsettled(unsigned settlements)
+{
+	for (; settlements > 0; settlements--)
+		stays(true);
+}
+
 /* Called before a signal handler returns. The handler may have interrupted `settlements` calls that
  * have settled, perhaps after their last look, just before the process becomes another program. */
 static inline void settled_again(unsigned settlements)
@@ -52,12 +66,6 @@ static inline void leave(void)
 		return;
 	nowait_begin();
 	UNCANCELLED((nowait_leave(is_interrupted), true));
-}
-
-static inline void stays(bool was_settled)
-{
-	if (was_settled)
-		UNCANCELLED((nowait_stays(), true));
 }
 
 #endif

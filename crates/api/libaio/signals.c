@@ -87,28 +87,41 @@ static void handle(action_t handler, int signal, siginfo_t *info, void *context)
 		pthread_setcancelstate(state, NULL);
 }
 
+/* Makes the default action the program's own, for a handler with SA_RESETHAND. For SIGABRT, the
+ * kernel keeps `arrives`. */
+static void reset(int signal)
+{
+	struct sigaction usual;
+
+	if (signal == SIGABRT && nowait_is_owner()) {
+		__atomic_store_n(&program[signal].handler, NULL, __ATOMIC_RELEASE);
+		return;
+	}
+	__sigaction(signal, NULL, &usual);
+	usual.sa_handler = SIG_DFL;
+	__sigaction(signal, &usual, NULL);
+}
+
 static void arrives(int signal, siginfo_t *info, void *context)
 {
 	sigset_t *mask = &((ucontext_t *)context)->uc_sigmask;
 	long depth = nowait_signal_arrives(signal, info, mask);
 	unsigned settlements = nowait_settlements();
+	action_t handler = handler_of(signal);
 
 	if (depth < 0)
 		return;
-	if (flags_of(signal) & SA_RESETHAND) {
-		struct sigaction usual;
-
-		__sigaction(signal, NULL, &usual);
-		usual.sa_handler = SIG_DFL;
-		__sigaction(signal, &usual, NULL);
+	if (flags_of(signal) & SA_RESETHAND)
+		reset(signal);
+	if (handler && depth > 0) {
+		handler(signal, info, context);
+	} else if (handler) {
+		unsettled(settlements);
+		handle(handler, signal, info, context);
 	}
-	if (handler_of(signal) && depth > 0)
-		handler_of(signal)(signal, info, context);
-	else if (handler_of(signal))
-		handle(handler_of(signal), signal, info, context);
 	settled_again(settlements);
 	if (signal == SIGABRT)
-		aborts(!handler_of(signal));
+		aborts(!handler);
 	nowait_signal_handled(depth, mask);
 }
 
@@ -191,7 +204,7 @@ static handler_t installed(handler_t (*install)(int, handler_t), int signal, han
 	}
 	old = (handler_t)(void *)handler_of(signal);
 	before = install(signal, handler);
-	if (before != SIG_ERR && __sigaction(signal, NULL, &now) == 0 && is_handled(&now))
+	if (before != SIG_ERR && __sigaction(signal, NULL, &now) == 0 && is_taken(signal, &now))
 		sigaction(signal, &now, NULL);
 	return before == (handler_t)(void *)arrives ? old : before;
 }

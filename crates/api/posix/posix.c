@@ -36,6 +36,7 @@ extern int nowait_aio_write(struct aiocb *block) HIDDEN;
 extern int nowait_aio_fsync(bool data_only, struct aiocb *block) HIDDEN;
 extern int nowait_aio_cancel(int fd, struct aiocb *block) HIDDEN;
 extern int nowait_lio_listio(struct aiocb *const *list, size_t len, struct sigevent *event) HIDDEN;
+extern void nowait_begins_not(struct aiocb *block, int error) HIDDEN;
 extern unsigned nowait_waiter_claim(void) HIDDEN;
 extern void nowait_waiter_give_back(unsigned slot) HIDDEN;
 extern const unsigned *nowait_waiter_word(unsigned slot) HIDDEN;
@@ -184,6 +185,8 @@ static int start(int (*begin)(struct aiocb *block), struct aiocb *block)
 	err = prepare(&block->aio_sigevent);
 	if (err == 0)
 		err = begin(block);
+	else
+		nowait_begins_not(block, -err);
 	cancel_back();
 	return (int)checked(err);
 }
@@ -339,13 +342,22 @@ int aio_suspend(const struct aiocb *const list[], int len, const struct timespec
 
 /* --- lists -------------------------------------------------------------------------------- */
 
+static bool is_request(const struct aiocb *block)
+{
+	return block && block->aio_lio_opcode != LIO_NOP;
+}
+
+/* If this fails, each request has the error as its outcome. */
 static int prepare_list(struct aiocb *const list[], size_t len, const struct sigevent *event)
 {
 	int err = prepare(event);
 
 	for (size_t i = 0; i < len && err == 0; i++)
-		if (list[i] && list[i]->aio_lio_opcode != LIO_NOP)
+		if (is_request(list[i]))
 			err = prepare(&list[i]->aio_sigevent);
+	for (size_t i = 0; i < len && err != 0; i++)
+		if (is_request(list[i]))
+			nowait_begins_not(list[i], -err);
 	return err;
 }
 
@@ -358,7 +370,7 @@ static int wait_for_all(struct aiocb *const list[], size_t len)
 	for (size_t i = 0; i < len; i++) {
 		const struct aiocb *block = list[i];
 
-		if (!block || block->aio_lio_opcode == LIO_NOP)
+		if (!is_request(block))
 			continue;
 		while (error_of(block) == EINPROGRESS) {
 			int ret = wait_for_one(&block, 1, NULL);

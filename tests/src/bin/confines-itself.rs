@@ -14,6 +14,7 @@ use libc::{c_long, sock_filter, sock_fprog};
 use nowait_tests::request::{Context, Request};
 
 const BLOCK: usize = 4096;
+const BEST_EFFORT_7: u16 = 2 << 13 | 7;
 const SOME: &[c_long] = &[
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -31,6 +32,7 @@ const SOME: &[c_long] = &[
     libc::SYS_process_vm_writev,
     libc::SYS_pidfd_getfd,
     libc::SYS_close_range,
+    libc::SYS_ioprio_set,
 ];
 const RINGS: &[c_long] =
     &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
@@ -64,6 +66,9 @@ fn use_both_caches(context: &Context, path: &Path) {
         let write = |index| Request::write(file.as_fd(), &bytes(index), at(index));
         let written = context.run((0..32).map(write).collect());
         assert!(written.iter().all(|done| done.res == BLOCK as i64), "writes");
+        let write = |index| write(index).priority(BEST_EFFORT_7);
+        let written = context.run((0..32).map(write).collect());
+        assert!(written.iter().all(|done| done.res == BLOCK as i64), "writes with a priority");
         let synced = context.run(vec![Request::fsync(file.as_fd())]);
         assert_eq!(synced[0].res, 0, "fsync");
         let read = |index| Request::read(file.as_fd(), BLOCK, at(index));

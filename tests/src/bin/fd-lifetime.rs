@@ -26,6 +26,7 @@ fn main() {
         ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
         ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
         ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
+        ["closefrom", file] => closefrom_closes_everything(Path::new(file)),
         ["event-counter", file] => a_closed_event_counter_is_gone(Path::new(file)),
         ["turns", one, other] => two_files_are_written_in_turn([one, other].map(Path::new)),
         ["long-reads", one, other] => long_direct_reads([one, other].map(Path::new)),
@@ -171,6 +172,36 @@ fn closing_everything_leaves_aio_alone(path: &Path) {
 
 /// After the program has closed an eventfd that its requests named, an epoll set gets no more
 /// events of this eventfd.
+fn closefrom_closes_everything(path: &Path) {
+    // SAFETY: a terminated name of a function of this type; glibc has it since 2.34.
+    let closefrom = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"closefrom".as_ptr());
+        std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn(i32)>>(found)
+    };
+    let Some(closefrom) = closefrom else { return };
+    let file = open(path);
+    file.write_all_at(&[b'f'; BLOCK], 0).unwrap();
+    let close_all = |first: RawFd| {
+        // More than the library reads of /proc/self/fd at once.
+        let files: Vec<RawFd> = (0..500).map(|_| open(path).into_raw_fd()).collect();
+        assert_eq!(files[0], first, "the lowest number");
+        closefrom(first);
+        for fd in files {
+            // SAFETY: plain numbers.
+            assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1, "{fd} is open");
+        }
+    };
+    let first = file.as_raw_fd() + 1;
+    close_all(first);
+    let context = Context::new(8).expect("io_setup");
+    for _ in 0..2 {
+        close_all(first);
+        drop_pages(&file);
+        let done = context.run(vec![Request::read(file.as_fd(), BLOCK, 0)]);
+        assert_eq!((done[0].res, done[0].request.bytes()), (BLOCK as i64, &[b'f'; BLOCK][..]));
+    }
+}
+
 fn a_closed_event_counter_is_gone(path: &Path) {
     open(path).write_all_at(&[b'c'; BLOCK], 0).unwrap();
     let mut options = OpenOptions::new();
@@ -237,6 +268,9 @@ fn posix_lock_survives(path: &Path) {
         context.run((0..depth).map(write).collect());
         context.run(vec![Request::fsync(file.as_fd())]);
         assert_eq!(probe(path), held, "after {depth} writes and an fsync");
+        let wrong = Request::read(file.as_fd(), BLOCK, 0).eventfd(file.as_fd());
+        assert_eq!(context.submit(vec![wrong]), -libc::EINVAL);
+        assert_eq!(probe(path), held, "after a request that names the file as its eventfd");
         drop(context);
         assert_eq!(probe(path), held, "after io_destroy");
     }

@@ -7,7 +7,7 @@ use crate::{
     cancel,
     list::{none_begins, start_all},
     notice::{Call, SigEvent},
-    posix::{PRIO_DELTA_MAX, REQUESTS_MAX, SLEEPERS},
+    posix::{PRIO_DELTA_MAX, REQUESTS_MAX, SLEEPERS, begins_not},
     submit,
 };
 use core::sync::atomic::AtomicU32;
@@ -80,6 +80,15 @@ pub unsafe extern "C-unwind" fn nowait_lio_listio(
         // SAFETY: promised above.
         start_all(&all, unsafe { event.as_ref() }).map(|()| 0)
     })
+}
+
+/// Stores `error`, an errno, as the outcome of a request that no other function of this file began.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_begins_not(block: usize, error: i32) {
+    on_block(block, |block| {
+        begins_not(block, Errno::new(error));
+        Ok(())
+    });
 }
 
 /// Returns the blocks of a list, without the nulls.

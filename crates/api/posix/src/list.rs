@@ -3,7 +3,7 @@
 use crate::{
     aiocb::Block,
     notice::{Group, Notice, SigEvent},
-    posix::{Posix, REQUESTS_MAX, SLEEPERS},
+    posix::{Posix, REQUESTS_MAX, begins_not},
     submit::{Order, submit},
 };
 use nowait_engine::Kind;
@@ -16,7 +16,7 @@ const LIO_NOP: i32 = 2;
 /// Stores `errno` in each block of a list, except for blocks with LIO_NOP, and returns `errno`.
 pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     for block in blocks.filter(|block| block.opcode() != LIO_NOP) {
-        SLEEPERS.wake(block.finish(Err(errno)));
+        begins_not(block, errno);
     }
     errno
 }

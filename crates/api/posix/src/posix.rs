@@ -35,6 +35,13 @@ pub const PRIO_DELTA_MAX: i32 = 20;
 /// wait.
 pub static SLEEPERS: Sleepers = Sleepers::new();
 
+/// Stores `errno` as the outcome of a request that has not begun, as glibc does if the call itself
+/// fails, and returns `errno`.
+pub(crate) fn begins_not(block: Block, errno: Errno) -> Errno {
+    SLEEPERS.wake(block.finish(Err(errno)));
+    errno
+}
+
 /// `true`: aio_error, aio_return or aio_suspend has looked at a request since the last submission.
 /// A static, because signal handlers may call these functions.
 #[unsafe(export_name = "nowait_asked")]
@@ -200,7 +207,8 @@ impl Shared {
     }
 
     /// Ends a request: stores the outcome, sends the notice, and then wakes the waiting threads, as
-    /// glibc does. After the process has begun to end by exit(3), only removes the request.
+    /// glibc does. After the process has begun to end by exit(3), sends no notice; exit handlers
+    /// may wait for the outcome.
     pub(crate) fn end(
         &self,
         block: Block,
@@ -217,8 +225,11 @@ impl Shared {
         // request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
         let request = in_flight.requests.remove(&block.address());
+        if self.process.may_be_gone(block.address()) {
+            return;
+        }
         if self.process.is_ending() {
-            return; // no thread waits for it, and the block may be freed
+            ending = None;
         }
         if mistake::makes(Mistake::TellTooEarly)
             && let Some(ending) = ending.take()

@@ -3,7 +3,7 @@
 use crate::{
     aiocb::Block,
     notice::{Ending, Group, Notice},
-    posix::{ASKED, PRIO_DELTA_MAX, Posix},
+    posix::{ASKED, PRIO_DELTA_MAX, Posix, begins_not},
 };
 use core::sync::atomic::Ordering::Relaxed;
 use nowait_engine::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
@@ -28,7 +28,7 @@ pub(crate) struct Order {
 /// `EINVAL`: the priority is wrong. `EAGAIN`: too many requests, or the engine cannot start. Any
 /// other error becomes the outcome of the request, and this function succeeds.
 pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
-    let posix = Posix::current()?;
+    let posix = Posix::current().map_err(|errno| begins_not(block, errno))?;
     let mut outcome = Err(Errno::AGAIN);
     let order = Order { block, kind, group: None };
     submit(posix, core::iter::once(order), |_, result| outcome = result);

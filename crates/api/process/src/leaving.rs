@@ -11,9 +11,10 @@
 //!   slots. Either such a thread sees that the process is leaving, gives the slots back and waits,
 //!   or the waiting thread sees the slots.
 //! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler
-//!   that submits would wait for its own thread. So the submission makes the thread stop leaving
-//!   for now. The thread waits for requests again before the handler returns ([`settlements`]), or
-//!   after the handler if the library does not watch handlers ([`is_settled`]).
+//!   that submits would wait for its own thread; one that leaves by longjmp(3) never comes back.
+//!   So the thread stops leaving before a handler, or when an unwatched handler submits. The thread
+//!   waits for requests again before the handler returns ([`settlements`]), or after the handler if
+//!   the library does not watch handlers ([`is_settled`]).
 //! - *How long:* until no request has ended for a minute, or for a second if some may never end.
 
 use crate::{
@@ -22,16 +23,18 @@ use crate::{
 };
 use core::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    ops::Range,
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
 };
 use nowait_engine::Context;
 use nowait_sys::{
-    Errno,
+    Errno, fd,
     fork::{self, ForkMark},
     futex, inside,
     mistake::{self, Mistake},
     time::Deadline,
 };
+use std::sync::OnceLock;
 
 const PATIENCE_NS: u64 = 60_000_000_000;
 /// Replaces [`PATIENCE_NS`] if requests may never end: only threads inside io_submit have slots,
@@ -45,8 +48,9 @@ pub(crate) struct ProcessEnd {
     /// Number of calls, on all threads, that are about to end or replace the process. Submitters
     /// sleep on this word.
     threads: AtomicU32,
-    /// `true`: the process ends by exit(3), and its main function may have returned.
-    is_ending: AtomicBool,
+    /// Addresses that are perhaps on the stack of the thread that called exit(3): its main function
+    /// may have returned. Empty until exit(3).
+    stack: OnceLock<Range<usize>>,
     /// State of the process's report: 0, `WRITING` or `WRITTEN`.
     report: AtomicU32,
 }
@@ -90,10 +94,15 @@ impl Process {
         self.leaving.threads.load(SeqCst) > 0
     }
 
-    /// Returns `true` if the process ends by exit(3): its main function may have returned, so
-    /// blocks and buffers on its stack no longer exist.
+    /// Returns `true` if the process ends by exit(3).
     pub fn is_ending(&self) -> bool {
-        self.leaving.is_ending.load(SeqCst)
+        self.leaving.stack.get().is_some()
+    }
+
+    /// Returns `true` if `address` may be in the frame of a main function that has returned: exit
+    /// handlers now use this memory.
+    pub fn may_be_gone(&self, address: usize) -> bool {
+        self.leaving.stack.get().is_some_and(|stack| stack.contains(&address))
     }
 
     fn leaves(&self) {
@@ -256,6 +265,15 @@ pub fn leave(is_interrupted: bool) {
     }
 }
 
+/// Returns the addresses that may be on the same stack as `here`. The kernel maps nothing else so
+/// near to the main thread's stack, whose size `limit` bounds.
+fn stack_around(here: usize, limit: u64) -> Range<usize> {
+    const LEAST: u64 = 8 << 20;
+    const MOST: u64 = 1 << 30;
+    let reach = limit.clamp(LEAST, MOST) as usize;
+    here.saturating_sub(reach)..here.saturating_add(reach)
+}
+
 /// Runs when the process ends by exit(3), or by the return of its main function.
 pub fn at_exit() {
     if !fork::is_owner() {
@@ -268,7 +286,9 @@ pub fn at_exit() {
         ENDED.store(number, SeqCst);
     }
     if let Some(process) = Process::existing() {
-        process.leaving.is_ending.store(true, SeqCst);
+        let here = 0u8;
+        let stack = stack_around(core::ptr::from_ref(&here).addr(), fd::stack_limit());
+        let _ = process.leaving.stack.set(stack);
         process.leaves();
         process.settle(false);
         process.report_once();
@@ -276,5 +296,24 @@ pub fn at_exit() {
         process.stays();
     } else if environment::may_have("NOWAIT_REPORT") && options_at_load().report.is_some() {
         Process::current().report_once();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_reaches_as_far_as_its_limit_but_not_to_other_memory() {
+        const MIB: usize = 1 << 20;
+        let here = 0x7ffd_0000_0000;
+        for (limit, reach) in [
+            (0, 8 * MIB), // unknown, or lowered since the stack has grown
+            (16 << 20, 16 * MIB),
+            (u64::MAX, 1024 * MIB),
+        ] {
+            assert_eq!(stack_around(here, limit), here - reach..here + reach, "{limit}");
+        }
+        assert_eq!(stack_around(4096, 0), 0..4096 + 8 * MIB);
     }
 }

@@ -80,6 +80,10 @@ impl<'a> Looks<'a> {
         if let Some((_, held)) = self.counters.iter().find(|(known, _)| *known == number) {
             return Ok(held.raw());
         }
+        // The close of a duplicate of a regular file would release the process's POSIX locks on it.
+        if !self.context.may_be_event_counter(number) {
+            return self.context.check_event_counter(number, number).map(|()| number);
+        }
         let held = match self.context.duplicate_high(number) {
             Err(Errno::BADF) => return Err(Errno::BADF),
             // The program has used up its descriptors: only the number itself can be kept.

@@ -29,7 +29,7 @@ use nowait_sys::{
     allocator::reserve,
     fd,
     fork::{self, ForkMark},
-    lazy::Lazy,
+    lazy::{Lazy, Raced},
     memory::{PAGE_SIZE, holds},
     own_thread::AtThreadEnd,
     stderr,
@@ -37,7 +37,7 @@ use nowait_sys::{
 use std::{
     any::Any,
     collections::HashMap,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Weak},
 };
 
 /// The state of one process; a forked child starts with none.
@@ -466,11 +466,11 @@ pub fn names_counter(fd: i32) -> bool {
 
 /// Options from the environment at load: a program may clear its environment afterwards, as nginx's
 /// workers do before their first request.
-static OPTIONS: OnceLock<Options> = OnceLock::new();
+static OPTIONS: Raced<Options> = Raced::new();
 
 /// Returns the options from the environment as it was when the library was loaded.
 pub fn options_at_load() -> &'static Options {
-    OPTIONS.get_or_init(environment::options)
+    OPTIONS.get_or_make(environment::options)
 }
 
 /// Keeps the library's variables of the environment, or if that fails, the options parsed from

@@ -11,6 +11,7 @@ use nowait_sys::{
     cred::Credentials,
     fdtable,
     file::{IoVec, rwf},
+    thread,
     time::Deadline,
 };
 use proptest::prelude::*;
@@ -358,6 +359,40 @@ fn priority_and_announcement_do_not_change_the_result() {
         (bio.priority, bio.hints.upfront) = (priority, true);
         start(&backend, bio);
         assert_eq!(reap(&backend, 1)[0].result, expected);
+    }
+}
+
+#[test]
+fn a_filter_that_refuses_priorities_fails_no_request() {
+    let confined = || {
+        refuse(libc::SYS_ioprio_set); // also for the pool's workers
+        let real_time = 1 << 13;
+        assert_eq!(thread::check_io_priority(real_time), Ok(()));
+        let (backend, file) = (pool(1), tempfile::tempfile().unwrap());
+        let mut bytes = [7u8; 4096];
+        let write = bio(BioOp::Write, &file, one(&mut bytes), 0, 1);
+        start(&backend, Bio { priority: 2 << 13 | 7, ..write });
+        assert_eq!(reap(&backend, 1)[0].result, Ok(4096));
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+    };
+    std::thread::spawn(confined).join().unwrap();
+}
+
+/// Makes a system call fail with EPERM, on this thread and the threads that it starts.
+fn refuse(call: libc::c_long) {
+    let step = |code: u32, k, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 1),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain numbers; the kernel only reads the live filter.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
     }
 }
 

@@ -118,6 +118,13 @@ impl Context {
         fd::duplicate(number, self.engine.holds.local_fd())
     }
 
+    /// Returns `false` if `number` is certainly no eventfd. Makes no system call for the eventfd
+    /// that [`Context::check_event_counter`] has found last.
+    pub fn may_be_event_counter(&self, number: i32) -> bool {
+        self.hints.descriptors.is_known_counter(number)
+            || file::stat(number).is_ok_and(|stat| stat.file_type() == 0)
+    }
+
     /// Checks that `held`, a duplicate of the application's `number`, is an eventfd.
     ///
     /// # Errors

@@ -34,9 +34,11 @@ pub enum Extra {
     Sleeps = 512,
     /// Reading the type of a descriptor in /proc: readlinkat(2).
     DescriptorTypes = 1024,
+    /// The I/O priority of a thread: ioprio_set(2).
+    IoPriority = 2048,
 }
 
-pub(crate) const ALL: u32 = 2 * Extra::DescriptorTypes as u32 - 1;
+pub(crate) const ALL: u32 = 2 * Extra::IoPriority as u32 - 1;
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 /// Optional calls that the program makes itself, so that its own filters must allow them.

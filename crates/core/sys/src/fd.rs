@@ -113,6 +113,11 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
+/// Returns the soft limit of the main thread's stack (RLIMIT_STACK).
+pub fn stack_limit() -> u64 {
+    rlimit(libc::RLIMIT_STACK).0
+}
+
 /// Raises the soft limit of open descriptors to the hard one, and returns the resulting soft limit.
 pub fn raise_nofile_limit() -> u64 {
     let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);

@@ -5,7 +5,7 @@ use core::{
     ffi::c_void,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
-use std::{ffi::CString, sync::OnceLock};
+use std::ffi::CString;
 
 mod start;
 pub use start::{OwnHandle, STACK_BYTES, aside, leave_stacks, start};
@@ -123,13 +123,15 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
 #[derive(Debug)]
 pub struct AtThreadEnd {
     runs: extern "C" fn(*mut c_void),
-    key: OnceLock<libc::pthread_key_t>,
+    /// The key plus one; 0: not made yet. No thread waits for another that makes the key, because
+    /// a child that is forked meanwhile would wait for ever.
+    key: AtomicU64,
 }
 
 impl AtThreadEnd {
     /// Makes a value for `runs`, which must not unwind.
     pub const fn new(runs: extern "C" fn(*mut c_void)) -> AtThreadEnd {
-        AtThreadEnd { runs, key: OnceLock::new() }
+        AtThreadEnd { runs, key: AtomicU64::new(0) }
     }
 
     /// Makes the function run when the calling thread ends; if it is running just now, it runs once
@@ -138,14 +140,15 @@ impl AtThreadEnd {
     /// # Errors
     /// `EAGAIN`, `ENOMEM`: there are too many such functions, or no memory.
     pub fn of_this_thread(&self) -> Result<(), Errno> {
-        if self.key.get().is_none() {
+        if self.key.load(SeqCst) == 0 {
             let mut key = 0;
             let runs: unsafe extern "C" fn(*mut c_void) = self.runs;
             // SAFETY: `key` is a live local; the function lives as long as the library.
             check(unsafe { libc::pthread_key_create(&raw mut key, Some(runs)) })?;
-            let _ = self.key.set(key); // if two threads make a key at a time, one key stays unused
+            // If two threads make a key at a time, one key stays unused.
+            let _ = self.key.compare_exchange(0, u64::from(key) + 1, SeqCst, SeqCst);
         }
-        let Some(key) = self.key.get().copied() else { return Ok(()) };
+        let key = (self.key.load(SeqCst) - 1) as libc::pthread_key_t;
         // SAFETY: a key that is never deleted; its value is only compared with null.
         unsafe {
             if libc::pthread_getspecific(key).is_null() {

@@ -161,6 +161,7 @@ const CALLS: &[(Extra, &[Call])] = &[
         ],
     ),
     (Extra::DescriptorTypes, &[(libc::SYS_readlinkat, [libc::AT_FDCWD as u64, 0, 0])]),
+    (Extra::IoPriority, &[(libc::SYS_ioprio_set, [1, 0, 0])]),
     (Extra::Sleeps, &[(libc::SYS_getrusage, [libc::RUSAGE_THREAD as u64, 0, 0])]),
     (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
@@ -285,6 +286,7 @@ mod tests {
             assert_eq!(by(libc::SYS_openat), Extra::Devices as u32);
             assert_eq!(by(libc::SYS_fadvise64), Extra::Announce as u32);
             assert_eq!(by(libc::SYS_getrusage), Extra::Sleeps as u32);
+            assert_eq!(by(libc::SYS_ioprio_set), Extra::IoPriority as u32);
             assert_eq!(by(libc::SYS_readlinkat), Extra::DescriptorTypes as u32);
             assert_eq!(by(libc::SYS_read), 0);
         }

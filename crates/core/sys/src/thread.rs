@@ -164,7 +164,8 @@ pub fn io_priority() -> u16 {
     unsafe { sys!(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) }.unwrap_or(0) as u16
 }
 
-/// Checks that this thread may request an I/O priority; sets nothing.
+/// Checks that this thread may request an I/O priority; sets nothing. Returns `Ok` for all
+/// priorities if a filter of the program refuses the check.
 ///
 /// # Errors
 /// `EPERM`: a real-time class without the capability for it. `EINVAL`: the running kernel does not
@@ -172,21 +173,29 @@ pub fn io_priority() -> u16 {
 /// Source: ioprio_set(2), `ioprio_check_cap` in block/ioprio.c.
 pub fn check_io_priority(priority: u16) -> Result<(), Errno> {
     const NOBODY: i32 = i32::MAX;
-    // SAFETY: no memory is involved. Process ids are lower, so the kernel finds no thread.
-    match unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, NOBODY, priority) } {
-        Ok(_) | Err(Errno::SRCH) => Ok(()),
-        Err(errno) => Err(errno),
-    }
+    // The kernel finds no thread, because process ids are lower.
+    let check = |priority| match io_priority_set(NOBODY, priority) {
+        Err(Errno::SRCH) => Ok(()),
+        answer => answer,
+    };
+    // The kernel permits priority 0 to every thread; a filter refuses the call for all priorities.
+    check(priority).or_else(|errno| check(0).map_or(Ok(()), |()| Err(errno)))
 }
 
 /// Sets the I/O priority of this thread, 0 for none.
 ///
 /// # Errors
-/// `EPERM`: a real-time class without the capability for it. `EINVAL`: no such class.
+/// `EPERM`: a real-time class without the capability for it, or a filter of the program refuses or
+/// forbids the call. `EINVAL`: no such class. A filter may refuse the call with other errors.
 /// Source: ioprio_set(2).
 pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
-    // SAFETY: no memory is involved; 0 names the calling thread.
-    unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
+    io_priority_set(0, priority) // 0 names the calling thread
+}
+
+fn io_priority_set(thread: i32, priority: u16) -> Result<(), Errno> {
+    confined::check(Extra::IoPriority)?;
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread, priority) }.map(drop)
 }
 
 /// Lets threads that wake this one continue: when woken, this thread waits for a processor instead

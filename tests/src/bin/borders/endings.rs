@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use nowait_tests::aio::{self, ContextPointer};
 use nowait_tests::thread_state::wait_until;
 
+use crate::handlers::install;
 use crate::rounds::{
     BATCH, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, rounds_in_child, setup,
 };
@@ -21,6 +22,10 @@ pub(crate) enum Way {
     /// The exec fails; the process ends later.
     ExecFails,
     Abort,
+    /// abort(3) after the program has set the default action of SIGABRT by signal(3).
+    AbortByDefault,
+    /// abort(3) after a handler with `SA_RESETHAND` has run.
+    AbortAfterOne,
 }
 
 #[derive(Clone, Copy)]
@@ -52,7 +57,9 @@ pub(crate) fn the_process_ends(folder: &Path, rounds: u32, way: Way) {
             });
         });
         let ended_well = match way {
-            Way::Abort => libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT,
+            Way::Abort | Way::AbortByDefault | Way::AbortAfterOne => {
+                libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT
+            }
             _ => status == 0,
         };
         assert!(ended_well, "{what}: status {status:#x}");
@@ -94,13 +101,31 @@ fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
                 assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
                 libc::_exit(0);
             }
-            (Way::Abort, _) => {
-                std::thread::spawn(|| libc::abort());
-                loop {
-                    requests.submit(BATCH);
-                }
+            (Way::Abort, _) => aborts_beside(requests),
+            (Way::AbortByDefault, _) => {
+                assert_eq!(libc::signal(libc::SIGABRT, libc::SIG_DFL), libc::SIG_DFL);
+                aborts_beside(requests);
+            }
+            (Way::AbortAfterOne, _) => {
+                install(libc::SIGABRT, returns, libc::SA_RESETHAND | libc::SA_NODEFER);
+                assert_eq!(libc::raise(libc::SIGABRT), 0);
+                let mut now: libc::sigaction = std::mem::zeroed();
+                assert_eq!(libc::sigaction(libc::SIGABRT, std::ptr::null(), &raw mut now), 0);
+                assert_eq!(now.sa_sigaction, libc::SIG_DFL, "the handler runs once");
+                aborts_beside(requests);
             }
         }
+    }
+}
+
+extern "C" fn returns(_signal: i32) {}
+
+/// Another thread calls abort(3), while this one submits.
+fn aborts_beside(requests: &mut Requests<'_>) -> ! {
+    // SAFETY: ends the process.
+    std::thread::spawn(|| unsafe { libc::abort() });
+    loop {
+        requests.submit(BATCH);
     }
 }
 

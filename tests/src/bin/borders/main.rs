@@ -33,6 +33,8 @@ fn main() {
         "exec-handler" => behind::a_handler_comes_right_before_exec(folder),
         "exec-fails" => endings::the_process_ends(folder, rounds, endings::Way::ExecFails),
         "abort" => endings::the_process_ends(folder, rounds, endings::Way::Abort),
+        "abort-default" => endings::the_process_ends(folder, rounds, endings::Way::AbortByDefault),
+        "abort-once" => endings::the_process_ends(folder, rounds, endings::Way::AbortAfterOne),
         "thread-exit" => endings::the_thread_ends(folder, rounds),
         "destroy" => endings::the_context_ends(folder, rounds),
         "report" => reports::the_process_ends(folder, false),

@@ -55,9 +55,15 @@ impl BioRunner {
         if bio.priority == 0 {
             return self.perform(bio);
         }
-        thread::set_io_priority(bio.priority)?;
+        let set = thread::set_io_priority(bio.priority);
+        if set == Err(Errno::INVAL) {
+            return Err(Errno::INVAL); // no such class
+        }
+        // If a filter refuses ioprio_set(2), the bio runs with the worker's priority.
         let result = self.perform(bio);
-        let _ = thread::set_io_priority(self.priority);
+        if set.is_ok() {
+            let _ = thread::set_io_priority(self.priority);
+        }
         result
     }
 
