@@ -67,7 +67,8 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
         .map_err(|_| format!("the store sent no list within {:?}", client.timeout()))?;
     let mut entries = Vec::new();
     for prefix in listed.map_err(|error| one_line(&error))?.common_prefixes {
-        let name = prefix.filename().unwrap_or_default().to_owned();
+        let encoded = prefix.filename().unwrap_or_default();
+        let name = Path::from_url_path(encoded).map_or_else(|_| encoded.to_owned(), String::from);
         let client = Client::new(place.at(prefix), client.timeout());
         let head = match (Reader { client: &client }).look().await? {
             Read::Good(head) => Ok(Some(head)),
@@ -142,7 +143,7 @@ fn release(
     base: &Base,
 ) -> io::Result<()> {
     let at = StoreUrl { image: base.path.to_string(), ..url.clone() };
-    let client = client.beside(&base.path).map_err(io::Error::other)?;
+    let client = client.beside(&base.path);
     match blocking(&at, (Reader { client: &client }).look())? {
         Read::Missing => Ok(()),
         _ => edit_on(&at, &client, options.open_timeout, Edit::Release(head.image)).map(drop),
@@ -158,9 +159,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
             return if gone > 0 { Ok(gone) } else { Err("no such image".to_owned()) };
         }
         delete(client, client.place().path(ImageId::default(), Key::Head)).await?;
-        let prefix = &client.place().prefix;
-        let paths = listed.keys().map(|name| Path::from(format!("{prefix}/{name}")));
-        let deletes = paths.map(|path| delete(client, path));
+        let deletes = listed.keys().map(|name| delete(client, client.place().below(name)));
         let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
         while let Some(deleted) = deletes.next().await {
             deleted?;

@@ -1,6 +1,7 @@
 //! The list of a store's images, and the images that are left after a removal.
 
 use crate::catalog::{list, look, remove};
+use crate::check::check;
 use crate::image::StoredImage;
 use crate::place::StoreOptions;
 use crate::url::StoreUrl;
@@ -53,6 +54,26 @@ fn a_look_at_an_image_leaves_its_writer() {
     assert_eq!((head.epoch, head.geometry), (1, image.geometry()));
     image.write_at(0, vec![1; 4096]).unwrap();
     image.flush().unwrap();
+}
+
+#[test]
+fn an_image_whose_name_has_any_letters_is_listed_checked_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_folder = format!("file://{}/vm~1", folder.path().display());
+    for text in ["memory://letters/b\u{fc}ro %7E/vm~1", &in_folder] {
+        let (url, options) = (url(text), StoreOptions::default());
+        let image = make(&url);
+        image.write_at(0, vec![1; 4096]).unwrap();
+        image.flush().unwrap();
+        drop(image);
+        let [entry] = &list(&url, &options).unwrap()[..] else { panic!("one image") };
+        assert_eq!((&*entry.name, matches!(entry.head, Ok(Some(_)))), ("vm~1", true), "{text}");
+        assert_eq!(check(&url, &options).unwrap().objects, 2, "a head and a segment");
+        // Images of earlier versions have this name on the disk.
+        let path = folder.path().join("vm%7E1/head");
+        assert!(text != in_folder || path.exists());
+        assert_eq!(remove(&url, &options, |_| {}).unwrap(), 2, "{text}");
+    }
 }
 
 #[test]
