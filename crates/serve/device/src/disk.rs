@@ -2,7 +2,10 @@
 
 use crate::{
     AnySource, BlockingTask, BlockingTasks, Chunk, Image, KnownFailures, LentMemory, Loan, Mailbox,
-    Medium, Pool, RequestEnd, Tag, burst::Burst, flushes::Flush, source::Transfers,
+    Medium, Pool, RequestEnd, Tag,
+    burst::{Burst, Single},
+    flushes::Flush,
+    source::Transfers,
     stripes::Shared,
 };
 use core::ops::Range;
@@ -47,6 +50,8 @@ struct Keeps {
 
 #[derive(Debug)]
 struct QueuedRequest {
+    /// The number of the image.
+    image: usize,
     file: File,
     tag: Tag,
     what: What,
@@ -196,8 +201,12 @@ impl Disk {
     pub fn start(&mut self) {
         let in_flight = self.queue.len() - self.queue.ready();
         let waiting = &self.waiting;
-        let bytes = || waiting.iter().map(|waiting| waiting.what.bytes()).sum();
-        let share = self.burst.share(waiting.len(), in_flight, bytes);
+        let single = || {
+            let image = waiting.front()?.image;
+            let bytes = waiting.iter().map(|waiting| waiting.what.bytes()).sum();
+            waiting.iter().all(|it| it.image == image).then_some(Single { image, bytes })
+        };
+        let share = self.burst.share(waiting.len(), in_flight, single);
         let room = DEPTH - self.queue.len();
         for _ in 0..share.min(room) {
             let Some(next) = self.waiting.pop_front() else { break };
@@ -228,8 +237,16 @@ impl Disk {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 
-    fn add(&mut self, file: &File, (what, needed): (What, usize), tag: Tag, keeps: Keeps) {
-        self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, keeps });
+    fn add(
+        &mut self,
+        image: &Image,
+        file: &File,
+        (what, needed): (What, usize),
+        tag: Tag,
+        keeps: Keeps,
+    ) {
+        let (image, file) = (image.number(), file.clone());
+        self.waiting.push_back(QueuedRequest { image, file, tag, what, needed, keeps });
     }
 
     fn put(
@@ -244,7 +261,7 @@ impl Disk {
             Transfers::Queue(file) => {
                 let needed = chunk.data().len();
                 let keeps = Keeps { _blocks: blocks, flush: image.begin_write(durable) };
-                self.add(file, (What::Write(chunk, at, durable), needed), tag, keeps);
+                self.add(image, file, (What::Write(chunk, at, durable), needed), tag, keeps);
             }
             Transfers::Messages(other) => {
                 other.write(chunk, (at, durable), blocks, tag, &self.mailbox);
@@ -253,7 +270,7 @@ impl Disk {
     }
 
     fn queue_now(&mut self, request: QueuedRequest) {
-        let QueuedRequest { file, tag, what, needed, keeps } = request;
+        let QueuedRequest { file, tag, what, needed, keeps, .. } = request;
         let writes = match &what {
             What::Write(..) => true,
             What::Lent(loan, _) => loan.writes,
@@ -307,7 +324,7 @@ impl Medium for Disk {
         let needed = (at + len - first) as usize;
         match image.file().transfers() {
             Transfers::Queue(file) => {
-                self.add(file, (What::Read(chunk, first), needed), tag, Keeps::default());
+                self.add(image, file, (What::Read(chunk, first), needed), tag, Keeps::default());
             }
             Transfers::Messages(other) if other.read_now(&mut chunk, first) => {
                 let (result, chunk) = (Ok(()), Some(chunk));
@@ -369,7 +386,7 @@ impl Medium for Disk {
         }
         let flush = image.begin_write(loan.durable);
         let keeps = Keeps { _blocks: blocks.flatten(), flush };
-        self.add(file, (What::Lent(loan, at), len as usize), tag, keeps);
+        self.add(image, file, (What::Lent(loan, at), len as usize), tag, keeps);
         Ok(())
     }
 
@@ -377,7 +394,7 @@ impl Medium for Disk {
         match image.file().transfers() {
             Transfers::Queue(file) => {
                 let flush = Some(image.flushes.begin(told));
-                self.add(file, (What::Flush, 0), tag, Keeps { _blocks: None, flush });
+                self.add(image, file, (What::Flush, 0), tag, Keeps { _blocks: None, flush });
             }
             Transfers::Messages(other) => other.flush(tag, &self.mailbox),
         }
@@ -414,5 +431,40 @@ impl Medium for Disk {
                 return ended;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ImageOptions;
+
+    /// The disk learns of no end here, as if the device of the first image did not answer.
+    #[test]
+    fn a_held_half_of_a_burst_holds_back_no_request_for_another_image() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let options = ["first", "second"].map(|name| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, vec![1; 16 * 4096]).unwrap();
+            ImageOptions { path, name: name.to_owned(), ..ImageOptions::default() }
+        });
+        let nowait = Nowait::new().unwrap();
+        let images = Image::open_all(&nowait, &options).unwrap();
+        let [first, second] = &images.into_iter().map(Arc::new).collect::<Vec<_>>()[..] else {
+            panic!("two images")
+        };
+        let mailbox = Mailbox::new().unwrap();
+        let mut disk = Disk::new(&nowait, &BlockingTasks::new(1), mailbox, 1 << 20).unwrap();
+        for slot in 0..16 {
+            let chunk = disk.pool().take(4096);
+            let tag = Tag { owner: 0, slot, part: 0 };
+            disk.read(first, chunk, u64::from(slot) * 4096, tag);
+        }
+        disk.start();
+        assert_eq!(disk.waiting.len(), 8, "half of the burst");
+        let chunk = disk.pool().take(4096);
+        disk.write(second, chunk, 0, false, Tag { owner: 1, slot: 0, part: 0 });
+        disk.start();
+        assert_eq!(disk.waiting.len(), 0, "all are handed over");
     }
 }

@@ -6,8 +6,8 @@
 //!     ─▶ head is read: it still names this writer
 //! ```
 //!
-//! If the map or the log is damaged and the writer has sent no fence, it puts the head back as it
-//! was, except for the revision: the next attempt finds the same state.
+//! If the map or the log is damaged and the writer has sent no fence, it gives the head back to the
+//! previous writer, with all edits made since: the next attempt finds the same state.
 //!
 //! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
 //! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
@@ -180,9 +180,12 @@ impl Recovery {
                 out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
                 Ok(None)
             }
-            // Refused: an earlier try of this PUT had succeeded, or another process has replaced
-            // the head.
-            (Purpose::GiveBack(why), Answer::Put(_) | Answer::Refused) => Err(Over::Failed(why)),
+            (Purpose::GiveBack(why), Answer::Put(_)) => Err(Over::Failed(why)),
+            // An earlier try of this PUT had succeeded, or another process has replaced the head.
+            (Purpose::GiveBack(why), Answer::Refused) => {
+                judge(why, out);
+                Ok(None)
+            }
             (Purpose::CreateHead, Answer::Put(tag)) => {
                 self.tag = tag;
                 Ok(self.found(errand.sent_ns))
@@ -297,14 +300,17 @@ impl Recovery {
         let is_own = head.writer.nonce == self.writer.nonce;
         out.know(&head);
         if let Purpose::Judge(why) = errand.purpose {
-            return match self.before.take().filter(|_| is_own && !self.fence_is_sent) {
-                Some(before) => {
+            return match self.before.clone().filter(|_| !self.fence_is_sent) {
+                Some(before) if is_own => {
+                    let Head { epoch, writer, is_closed, is_quiet, .. } = before;
                     let revision = head.revision + 1;
-                    let before = Head { revision, ..before };
-                    out.put_head(Purpose::GiveBack(why), before.encode(), &tag);
+                    let back = Head { revision, epoch, writer, is_closed, is_quiet, ..head };
+                    out.put_head(Purpose::GiveBack(why), back.encode(), &tag);
                     Ok(None)
                 }
-                None => Err(verdict(is_own, head, why)),
+                // This writer has given the head back: each later writer has a larger epoch.
+                Some(before) if before.epoch == head.epoch => Err(Over::Failed(why)),
+                _ => Err(verdict(is_own, head, why)),
             };
         }
         if errand.purpose == Purpose::ConfirmHead && !is_own {

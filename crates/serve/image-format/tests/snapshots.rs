@@ -7,7 +7,8 @@ mod memory;
 use memory::{BLOCK_BYTES, Memory, image, settings};
 use nowait_image_format::head::{EDITED_BYTES_MAX, HEAD_BYTES_MAX, RETIRED_MAX};
 use nowait_image_format::{
-    Answer, CloneOf, Edit, Editor, Image, Key, Operation, Origin, Over, Request, Settings, Status,
+    Answer, CloneOf, Edit, Editor, Head, Image, Key, Operation, Origin, Over, Request, Settings,
+    Status, Writer,
 };
 
 const BLOCKS: u64 = 256;
@@ -188,4 +189,85 @@ fn a_missing_segment_of_a_snapshot_is_never_taken_for_the_end_of_the_log() {
     store.idle(&mut next);
     let Status::Over(Over::Failed(why)) = next.status() else { panic!("{:?}", next.status()) };
     assert!(why.starts_with("a part of its log is lost"), "{why}");
+}
+
+/// Makes a closed image with a snapshot, and deletes one of its segments; returns its head.
+fn broken(store: &mut Memory) -> Head {
+    let settings = Settings { checkpoint_segments: 100, ..settings() };
+    let mut first = image(store, settings, BLOCKS * BLOCK_BYTES);
+    for round in 0..30 {
+        let data = vec![round; BLOCK_BYTES as usize];
+        store.submit(&mut first, Request::Write { offset: 0, data, durable: true });
+    }
+    store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
+    store.submit(&mut first, Request::Close);
+    store.perform(Operation::Delete { image: [2; 16], key: Key::Segment(20) });
+    let head = store.head();
+    assert!(head.is_closed, "{head:?}");
+    head
+}
+
+/// Opens the image, which must fail because of the deleted segment. `put` carries out each PUT of
+/// the head, of which it gets the number.
+fn fail_to_open(store: &mut Memory, mut put: impl FnMut(&mut Memory, u32, Operation) -> Answer) {
+    let writer = Writer { nonce: [9; 16], name: String::from("the next") };
+    let mut next = Image::open(Settings::new(writer), Origin::TakeOver, 0);
+    let mut puts = 0;
+    while !matches!(next.status(), Status::Over(_)) {
+        while let Some((ticket, operation)) = next.pop_operation() {
+            let answer = match operation {
+                Operation::PutIfMatch { .. } => {
+                    puts += 1;
+                    put(store, puts, operation)
+                }
+                operation => store.perform(operation),
+            };
+            next.answer(ticket, answer, store.now_ns);
+        }
+        store.now_ns = next.next_ns().unwrap_or(store.now_ns);
+        next.turn(store.now_ns);
+    }
+    let Status::Over(Over::Failed(why)) = next.status() else { panic!("{:?}", next.status()) };
+    assert!(why.starts_with("a part of its log is lost"), "{why}");
+}
+
+#[test]
+fn a_head_that_a_writer_gives_back_keeps_the_edits_made_meanwhile() {
+    const TAKES: u32 = 1;
+    const GIVES_BACK: u32 = 2;
+    for behind in [TAKES, GIVES_BACK] {
+        let mut store = Memory::default();
+        let mut expected = broken(&mut store);
+        let clone = CloneOf { image: [3; 16], path: String::from("twin"), is_made: false };
+        let edit = Edit::Clone { snapshot: String::from("s"), clone: clone.clone() };
+        fail_to_open(&mut store, |store, number, put| {
+            if (number, behind) == (GIVES_BACK, GIVES_BACK) {
+                store.edit(edit.clone()).expect("a clone");
+            }
+            let answer = store.perform(put);
+            if (number, behind) == (TAKES, TAKES) {
+                store.edit(edit.clone()).expect("a clone");
+            }
+            answer
+        });
+        let head = store.head();
+        expected.snapshots[0].clones.push(clone);
+        expected.revision = head.revision;
+        assert_eq!(head, expected);
+    }
+}
+
+#[test]
+fn a_head_given_back_without_an_answer_of_the_store_is_given_back_once() {
+    let mut store = Memory::default();
+    let expected = broken(&mut store);
+    let mut last = 0;
+    fail_to_open(&mut store, |store, number, put| {
+        last = number;
+        let answer = store.perform(put);
+        if number == 2 { Answer::Failed } else { answer }
+    });
+    let head = store.head();
+    assert_eq!((last, head.revision), (3, expected.revision + 2));
+    assert_eq!(Head { revision: expected.revision, ..head }, expected);
 }

@@ -67,7 +67,8 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
         .map_err(|_| format!("the store sent no list within {:?}", client.timeout()))?;
     let mut entries = Vec::new();
     for prefix in listed.map_err(|error| one_line(&error))?.common_prefixes {
-        let name = prefix.filename().unwrap_or_default().to_owned();
+        let encoded = prefix.filename().unwrap_or_default();
+        let name = Path::from_url_path(encoded).map_or_else(|_| encoded.to_owned(), String::from);
         let client = Client::new(place.at(prefix), client.timeout());
         let head = match (Reader { client: &client }).look().await? {
             Read::Good(head) => Ok(Some(head)),
@@ -93,8 +94,16 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 /// One line: there is no image, its head is damaged, it has clones, another process uses it
 /// meanwhile, or not all objects could be deleted.
 pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) -> io::Result<u64> {
-    let client = client(url, options)?;
-    let head = match blocking(url, (Reader { client: &client }).look())? {
+    remove_on(url, &client(url, options)?, options, wait)
+}
+
+pub(crate) fn remove_on(
+    url: &StoreUrl,
+    client: &Client,
+    options: &StoreOptions,
+    wait: impl FnOnce(&Head),
+) -> io::Result<u64> {
+    let head = match blocking(url, (Reader { client }).look())? {
         Read::Good(head) => Some(head),
         Read::Missing => None,
         Read::Damaged => {
@@ -103,18 +112,18 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
         }
     };
     if let Some(head) = head.as_ref().filter(|head| !head.snapshots.is_empty()) {
-        blocking(url, without_clones(&client, &head.snapshots))?;
+        blocking(url, without_clones(client, &head.snapshots))?;
         // After this edit no process can make a clone of the snapshots.
         let gone = Edit::Remove(head.snapshots.clone());
-        edit_on(url, &client, options.open_timeout, gone)?;
+        edit_on(url, client, options.open_timeout, gone)?;
     }
     if let Some(head) = &head {
         let remover = writer()?;
         let retire = Edit::Retire(remover.clone());
-        if !edit_on(url, &client, options.open_timeout, retire)?.is_quiet {
+        if !edit_on(url, client, options.open_timeout, retire)?.is_quiet {
             wait(head);
         }
-        let now = blocking(url, (Reader { client: &client }).head())?;
+        let now = blocking(url, (Reader { client }).head())?;
         let why = if now.writer != remover {
             format!("{} took over the image during this command", now.writer.name)
         } else if !now.snapshots.is_empty() {
@@ -126,9 +135,9 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
             return Err(io::Error::other(format!("{url}: {why}")));
         }
     }
-    let gone = blocking(url, delete_all(&client))?;
+    let gone = blocking(url, delete_all(client, head.as_ref().map(|head| head.image)))?;
     if let Some((head, base)) = head.as_ref().and_then(|head| Some((head, head.bases.last()?))) {
-        release(url, &client, options, head, base)?;
+        release(url, client, options, head, base)?;
     }
     Ok(gone)
 }
@@ -142,30 +151,38 @@ fn release(
     base: &Base,
 ) -> io::Result<()> {
     let at = StoreUrl { image: base.path.to_string(), ..url.clone() };
-    let client = client.beside(&base.path).map_err(io::Error::other)?;
+    let client = client.beside(&base.path);
     match blocking(&at, (Reader { client: &client }).look())? {
         Read::Missing => Ok(()),
         _ => edit_on(&at, &client, options.open_timeout, Edit::Release(head.image)).map(drop),
     }
 }
 
-async fn delete_all(client: &Client) -> Result<u64, String> {
-    let mut gone = 0;
+/// Deletes the objects of `image`, and what earlier removals have left. `None`: there was no head,
+/// so an earlier removal was interrupted. Another process may make an image at the same path
+/// meanwhile.
+async fn delete_all(client: &Client, image: Option<ImageId>) -> Result<u64, String> {
+    let (mut gone, head) = (0, Key::Head.name(ImageId::default()));
     for _ in 0..ROUNDS_MAX {
         let mut listed = Reader { client }.list().await?;
         listed.retain(|name, _| is_own(name));
+        if !listed.is_empty() && has_another(client, image).await? {
+            let why = "another process made an image here: repeat the command to remove that one";
+            let image = image.ok_or(why)?;
+            listed.retain(|name, _| is_of(name, image));
+        }
         if listed.is_empty() {
             return if gone > 0 { Ok(gone) } else { Err("no such image".to_owned()) };
         }
-        delete(client, client.place().path(ImageId::default(), Key::Head)).await?;
-        let prefix = &client.place().prefix;
-        let paths = listed.keys().map(|name| Path::from(format!("{prefix}/{name}")));
-        let deletes = paths.map(|path| delete(client, path));
+        gone += listed.len() as u64;
+        if listed.remove(&head).is_some() {
+            delete(client, client.place().below(&head)).await?;
+        }
+        let deletes = listed.keys().map(|name| delete(client, client.place().below(name)));
         let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
         while let Some(deleted) = deletes.next().await {
             deleted?;
         }
-        gone += listed.len() as u64;
     }
     Err("the server of this image still writes: stop that server first".to_owned())
 }
@@ -182,6 +199,23 @@ fn is_own(name: &str) -> bool {
         ["map", checkpoint, part] => is_number(checkpoint) && is_number(part),
         _ => false,
     }
+}
+
+/// Returns `true` if another image than `image` is at the path. A new image has a head before it
+/// has segments: so if there is none, no earlier list has one of its segments.
+async fn has_another(client: &Client, image: Option<ImageId>) -> Result<bool, String> {
+    Ok(match (Reader { client }).look().await? {
+        Read::Missing => false,
+        Read::Good(head) => Some(head.image) != image,
+        Read::Damaged => true,
+    })
+}
+
+/// Returns `true` if the name of a segment, or of a part of a checkpoint, has the image's digits.
+fn is_of(name: &str, image: ImageId) -> bool {
+    let log = Key::Segment(0).name(image);
+    let digits = log.split(['/', '-']).nth(1);
+    is_own(name) && name.split(['/', '-']).nth(1) == digits
 }
 
 async fn delete(client: &Client, path: Path) -> Result<(), String> {

@@ -65,8 +65,9 @@ impl Client {
     }
 
     fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
-        let path = of.unwrap_or(self.place.prefix.as_ref());
-        Segment { origin: origin(image, &self.store, path), sequence }
+        let base = of.map(Path::from);
+        let path = base.as_ref().unwrap_or(&self.place.prefix);
+        Segment { origin: origin(image, &self.store, path.as_ref()), sequence }
     }
 
     /// Removes the pages of this image's segments from the cache, from segment `sequence` on.
@@ -76,8 +77,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
-        Ok(Client::new(self.place.beside(path)?, self.timeout))
+    pub(crate) fn beside(&self, image: &str) -> Client {
+        Client::new(self.place.beside(image), self.timeout)
     }
 
     /// Returns the place of the image.
@@ -233,12 +234,8 @@ impl Client {
         key: Key,
         range: Range<u64>,
     ) -> Answer {
-        let path = &match of.map(|path| self.place.beside(path)) {
-            None => self.place.path(image, key),
-            Some(Ok(place)) => place.path(image, key),
-            // A store has no object with an invalid name.
-            Some(Err(_)) => return Answer::Missing,
-        };
+        let base = of.map(|of| self.place.beside(of));
+        let path = &base.as_ref().unwrap_or(&self.place).path(image, key);
         self.asked[0].fetch_add(1, Relaxed);
         self.asked[1].fetch_add(range.end - range.start, Relaxed);
         let get = async {
@@ -274,7 +271,7 @@ impl Client {
     async fn list(&self, image: ImageId, from: u64) -> Answer {
         const PLACES_MAX: usize = 1000;
         let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));
-        let folder = Path::from(format!("{}/log", self.place.prefix));
+        let folder = self.place.below("log");
         let list = async {
             let mut places = Vec::new();
             let mut listed = self.place.store.list_with_offset(Some(&folder), &before);

@@ -61,7 +61,7 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
     let made = head.clone_of(snapshot, &url.image, clone.image, writer);
     let put = match &made {
         Ok(head) => blocking(to, async {
-            let client = client.beside(&clone.path)?;
+            let client = client.beside(&clone.path);
             let put = put_if_absent(&client, head.image, Key::Head, head.encode()).await;
             let put = put.map_err(|why| format!("the result is unknown: {why}"))?;
             // A writer may have opened the clone already, and changed its head.
@@ -110,7 +110,7 @@ pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> R
 
 /// Returns `true` if a clone exists, or the head at its path is damaged.
 async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
-    let client = client.beside(&clone.path)?;
+    let client = client.beside(&clone.path);
     match (Reader { client: &client }).look().await? {
         Read::Missing => Ok(false),
         Read::Good(head) => Ok(head.image == clone.image),

@@ -51,7 +51,8 @@ impl Default for StoreOptions {
 pub struct Place {
     /// The bucket, container or folder.
     pub store: Arc<dyn ObjectStore>,
-    /// The path below which the image's objects lie.
+    /// The path below which the image's objects lie: the name of the image, with `%` and two digits
+    /// for each byte that the crate `object_store` keeps out of paths.
     pub prefix: Path,
     folder: Option<Arc<Folder>>,
 }
@@ -80,8 +81,7 @@ impl Place {
             }
             Scheme::Memory => MEMORIES.lock().entry(url.bucket.clone()).or_default().clone(),
         };
-        let prefix = Path::parse(&url.image).map_err(|error| format!("{url}: {error}"))?;
-        Ok(Place { store, prefix, folder })
+        Ok(Place { store, prefix: Path::from(url.image.as_str()), folder })
     }
 
     #[cfg(test)]
@@ -99,12 +99,15 @@ impl Place {
 
     /// Returns the path of an object of this image.
     pub fn path(&self, image: ImageId, key: Key) -> Path {
-        Path::from(format!("{}/{}", self.prefix, key.name(image)))
+        self.below(&key.name(image))
     }
 
-    pub(crate) fn beside(&self, path: &str) -> Result<Place, String> {
-        let prefix = Path::parse(path).map_err(|error| error.to_string())?;
-        Ok(self.at(prefix))
+    pub(crate) fn below(&self, name: &str) -> Path {
+        name.split('/').fold(self.prefix.clone(), Path::join)
+    }
+
+    pub(crate) fn beside(&self, image: &str) -> Place {
+        self.at(Path::from(image))
     }
 
     pub(crate) fn at(&self, prefix: Path) -> Place {

@@ -25,7 +25,7 @@ pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     const OBJECTS: usize = 4;
     let mut refusal = "";
     for object in 0..OBJECTS {
-        let path = Path::from(format!("{}/probe/{nonce}-{object}", client.place().prefix));
+        let path = client.place().below(&format!("probe/{nonce}-{object}"));
         let tried = conditions(client, &path).await;
         let deleted = client.delete(&path).await;
         match tried {

@@ -13,7 +13,7 @@ use nowait_image_format::{Edit, Settings};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const BLOCK: u64 = 4096;
@@ -37,7 +37,7 @@ enum Damage {
 const DAMAGES: [Damage; 6] =
     [Damage::Gone, Damage::Empty, Damage::Cut, Damage::Front, Damage::End, Damage::Older];
 
-type Objects = BTreeMap<Path, Vec<u8>>;
+pub(super) type Objects = BTreeMap<Path, Vec<u8>>;
 
 struct Built {
     objects: Objects,
@@ -53,23 +53,25 @@ fn waited<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-fn objects(store: &str) -> Objects {
-    let place = Place::new(&url(store, "x"), &StoreOptions::default()).unwrap();
+pub(super) fn store(name: &str) -> Arc<dyn ObjectStore> {
+    Place::new(&url(name, "x"), &StoreOptions::default()).unwrap().store
+}
+
+pub(super) fn objects(store: &dyn ObjectStore) -> Objects {
     waited(async {
         let mut objects = Objects::new();
-        for meta in place.store.list(None).try_collect::<Vec<_>>().await.unwrap() {
-            let bytes = place.store.get(&meta.location).await.unwrap().bytes().await.unwrap();
+        for meta in store.list(None).try_collect::<Vec<_>>().await.unwrap() {
+            let bytes = store.get(&meta.location).await.unwrap().bytes().await.unwrap();
             objects.insert(meta.location, bytes.to_vec());
         }
         objects
     })
 }
 
-fn plant(store: &str, objects: &Objects) {
-    let place = Place::new(&url(store, "x"), &StoreOptions::default()).unwrap();
+pub(super) fn plant(store: &dyn ObjectStore, objects: &Objects) {
     waited(async {
         for (path, bytes) in objects {
-            place.store.put(path, bytes.clone().into()).await.unwrap();
+            store.put(path, bytes.clone().into()).await.unwrap();
         }
     });
 }
@@ -100,17 +102,17 @@ fn build() -> Built {
     image.close(LIMIT).unwrap();
     let mut now = vec![0; BLOCKS as usize];
     fill(&vm, 1, &mut now);
-    let mut older = objects(STORE);
+    let mut older = objects(&*store(STORE));
     edit(&vm, &options, Edit::Snapshot("monday".to_owned())).unwrap();
     let monday = now.clone();
     fill(&vm, 40, &mut now);
     clone(&url(STORE, "vm@monday"), &twin, &options).unwrap();
-    older.append(&mut objects(STORE));
+    older.append(&mut objects(&*store(STORE)));
     let mut cloned = monday.clone();
     fill(&twin, 80, &mut cloned);
     fill(&vm, 120, &mut now);
     let images = vec![("vm", now), ("vm@monday", monday), ("twin", cloned)];
-    Built { objects: objects(STORE), older, images }
+    Built { objects: objects(&*store(STORE)), older, images }
 }
 
 fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
@@ -155,18 +157,18 @@ fn read(url: &StoreUrl, expected: &[u8]) -> bool {
 /// Damages one object; returns how many images could not be read as a whole, and how many images a
 /// check named as damaged or could not read.
 fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, usize) {
-    let store = format!("damages-{number}");
-    plant(&store, &damaged(built, path, damage));
+    let name = format!("damages-{number}");
+    plant(&*store(&name), &damaged(built, path, damage));
     let (mut lost, mut named) = (0, 0);
     for (image, expected) in &built.images {
-        let is_lost = !read(&url(&store, image), expected);
+        let is_lost = !read(&url(&name, image), expected);
         let (whole, snapshot) = image.split_once('@').unwrap_or((image, ""));
         // An error of the check means that the head itself cannot be read.
-        let report = check(&url(&store, whole), &StoreOptions::default());
+        let report = check(&url(&name, whole), &StoreOptions::default());
         let is_named = report.as_ref().map_or(true, |report| {
             let is_of = |it: &crate::check::Finding| match snapshot.is_empty() {
                 true => it.is_of_image,
-                false => it.snapshots.iter().any(|name| name == snapshot),
+                false => it.snapshots.iter().any(|it| it == snapshot),
             };
             // An older head does not list the snapshot that was made later.
             report.findings.iter().any(is_of) || report.head.snapshots.len() < usize::from(is_lost)

@@ -86,6 +86,18 @@ fn a_segment_is_not_taken_for_a_fence_because_one_lies_16_places_on() {
 }
 
 #[test]
+fn a_long_gap_is_noticed_whatever_letters_the_name_of_the_image_has() {
+    for name in ["vm", "b\u{fc}ro/vm~1"] {
+        let url: StoreUrl = format!("memory://gap/{name}").parse().unwrap();
+        let image = StoredImage::create(&url, &options(), 4 << 20, BLOCK as u32).unwrap();
+        fill(&image, 0..24, 7);
+        drop(image);
+        (2..22).for_each(|sequence| lose(&url, sequence));
+        assert!(is_refused(&url), "{name}");
+    }
+}
+
+#[test]
 fn a_lost_fence_loses_no_other_segment() {
     let url = built("fence");
     lose(&url, 21);

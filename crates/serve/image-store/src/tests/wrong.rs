@@ -1,8 +1,9 @@
 //! A store in memory with errors that tests choose.
 
+use super::damages::Objects;
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -11,6 +12,7 @@ use object_store::{
     Result,
 };
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wrong {
@@ -40,11 +42,14 @@ pub(super) enum Wrong {
 pub(super) struct WrongStore {
     pub(super) inner: InMemory,
     pub(super) wrong: Mutex<Wrong>,
+    /// Objects that another process puts right before the second DELETE.
+    pub(super) planted: Mutex<Objects>,
+    deletes: AtomicU32,
 }
 
 impl WrongStore {
     pub(super) fn new(wrong: Wrong) -> WrongStore {
-        WrongStore { inner: InMemory::new(), wrong: Mutex::new(wrong) }
+        WrongStore { wrong: Mutex::new(wrong), ..WrongStore::default() }
     }
 
     pub(super) fn set(&self, wrong: Wrong) {
@@ -134,6 +139,12 @@ impl ObjectStore for WrongStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
+        if self.deletes.fetch_add(1, Relaxed) == 1 {
+            for (path, bytes) in core::mem::take(&mut *self.planted.lock().unwrap()) {
+                let put = self.inner.put_opts(&path, bytes.into(), PutOptions::default());
+                put.now_or_never().expect("memory does not wait").unwrap();
+            }
+        }
         self.inner.delete_stream(locations)
     }
 
