@@ -47,8 +47,12 @@ fn look(path: &Path, is_alive: impl Fn(u32) -> bool) -> io::Result<Found> {
     })
 }
 
-/// Returns `true` if a process has this number, or if that cannot be determined.
+/// Returns `true` if another process has this number, or if that cannot be determined. In a
+/// restarted container this process has the number of its killed predecessor.
 fn is_alive(number: u32) -> bool {
+    if number == process::id() {
+        return false;
+    }
     Path::new("/proc").join(number.to_string()).exists() || !Path::new("/proc/self").exists()
 }
 
