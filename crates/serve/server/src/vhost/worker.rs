@@ -205,8 +205,9 @@ impl Worker {
     }
 
     fn sleep(&mut self) -> Result<(), ServeError> {
-        let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
-        self.event_loop.sleep(deadline)
+        // After a panic the orders behind the failed one are left.
+        let is_idle = self.waiting.is_empty() && self.orders.is_empty();
+        self.event_loop.sleep(if is_idle { Deadline::NEVER } else { Deadline::NOW })
     }
 
     fn read_ready(&mut self) {
