@@ -217,11 +217,7 @@ impl Worker {
             match event.token {
                 DISK => {}
                 INBOX => self.orders.extend(self.inbox.take()),
-                key => {
-                    let Some(served) = self.rings.get(key) else { continue };
-                    served.kick.drain();
-                    self.touched.push(key);
-                }
+                key => self.touched.push(key),
             }
         }
         while let Some(order) = self.orders.pop_front() {
@@ -256,9 +252,11 @@ impl Worker {
             ActiveRing { ring, kick, stopping: None }
         };
         let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
+        // Each kick is reported once, so this thread need not read the eventfd. A read could block:
+        // the VMM shares the eventfd, and may have emptied it and cleared O_NONBLOCK.
         self.event_loop
             .epoll
-            .add(raw, epoll::IN, key)
+            .add(raw, epoll::IN | epoll::EDGE, key)
             .inspect_err(|_| drop(self.rings.remove(key)))?;
         Ok(key)
     }
