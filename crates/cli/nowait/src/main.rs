@@ -29,10 +29,17 @@ mod top;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use companion::Companion;
+use nowait_sys::broken_pipe;
 use nowait_terminal::{Result, explain, man_page, man_pages};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// Runs before Rust's runtime ignores SIGPIPE.
+// SAFETY: the C library calls the functions of this section, and this one needs no runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = broken_pipe::note;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();

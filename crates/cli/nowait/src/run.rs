@@ -3,6 +3,7 @@
 use crate::args::{Backend, Cache, Options, RunArgs, Submit};
 use crate::{libraries, program};
 use nowait_block::probe::{self, Probe};
+use nowait_sys::broken_pipe;
 use nowait_terminal::{Failure, Result, say};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -32,6 +33,7 @@ fn prepare(args: &RunArgs) -> Result<Command> {
         let failed = |error| Failure::new(format!("cannot make the folder for --stats: {error}"));
         command.env("NOWAIT_STATS", folder.map_err(failed)?);
     }
+    broken_pipe::pass_on(&mut command);
     let variable = options.via.variable();
     command.env(variable, options.via.value(&library, std::env::var_os(variable)));
     Ok(command)

@@ -5,6 +5,7 @@ mod support;
 use nowait_block::skip::note_skip_here;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use support::{KAIO, URING, libraries, nowait, outcome, refuse};
 use tempfile::TempDir;
 
@@ -60,6 +61,23 @@ fn flags_become_the_variables_of_the_contract() {
         report.display()
     );
     assert_eq!(out, expected);
+}
+
+/// systemd starts services with SIGPIPE ignored: a write to a closed connection fails with EPIPE.
+#[test]
+fn the_program_ignores_sigpipe_if_nowait_was_started_so() {
+    const BIT: u64 = 1 << (libc::SIGPIPE - 1);
+    let place = Place::new("#!/bin/sh\n");
+    for (trap, expected) in [("trap '' PIPE", BIT), ("trap - PIPE", 0)] {
+        let script = format!("{trap}; exec \"$0\" run -- grep SigIgn /proc/self/status");
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_nowait"));
+        let (code, out, err) = outcome(shell.env("NOWAIT_LIBDIR", place.path()));
+        assert_eq!((code, err.as_str()), (0, ""));
+        let mask = out.split_whitespace().nth(1).expect("a mask");
+        let mask = u64::from_str_radix(mask, 16).expect("a number");
+        assert_eq!(mask & BIT, expected, "{trap}: {out}");
+    }
 }
 
 #[test]

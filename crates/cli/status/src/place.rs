@@ -1,9 +1,12 @@
 //! The folder of this user's status sockets, and of the counters of programs.
 
-use nowait_sys::inspect;
+use nowait_sys::{
+    file::{O_NOFOLLOW, O_NONBLOCK},
+    inspect,
+};
 use std::{
     env, fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -39,9 +42,8 @@ pub fn own_folder() -> io::Result<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let about = fs::symlink_metadata(&folder)?;
     // Through another user's links in the folder, this process would write elsewhere.
-    if !about.is_dir() || about.uid() != inspect::user_ids().1 {
+    if !is_of(inspect::user_ids().1, &folder)? {
         let reason = format!("{} is not a private folder of this user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
@@ -52,21 +54,37 @@ pub fn own_folder() -> io::Result<PathBuf> {
 /// `None`: there is no report that is less than 10 seconds old, or it cannot be read.
 pub fn figures(pid: u32) -> Option<serde_json::Value> {
     let mut files = folders().into_iter().map(|folder| folder.join(format!("run-{pid}.json")));
-    files.find_map(|file| {
-        let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
-        let text = fs::read(file).ok().filter(|_| age < FIGURES_AGE_MAX)?;
-        // A file that its program is writing at this moment may not parse.
-        serde_json::from_slice(&text).ok()
-    })
+    files.find_map(|file| figures_in(&file))
+}
+
+fn figures_in(path: &Path) -> Option<serde_json::Value> {
+    // Root also reads folders of other users, where the open of a FIFO would wait for a writer, and
+    // the open of a device behind a link may have an effect.
+    let mut options = fs::File::options();
+    let file = options.read(true).custom_flags(O_NONBLOCK | O_NOFOLLOW).open(path).ok()?;
+    let about = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let age = about.modified().ok()?.elapsed().unwrap_or_default();
+    let text = io::read_to_string(file).ok().filter(|_| age < FIGURES_AGE_MAX)?;
+    // A file that its program is writing at this moment may not parse.
+    serde_json::from_str(&text).ok()
 }
 
 fn folders() -> Vec<PathBuf> {
+    let user = inspect::user_ids().1;
     let mut folders = vec![folder()];
-    if inspect::user_ids().1 == 0 {
+    if user == 0 {
         folders.push(PathBuf::from(ROOTS));
         folders.extend(instances(Path::new(INSTANCES.0)));
     }
+    // Any user can make a folder with this name in the folder for temporary files.
+    folders.retain(|folder| user == 0 || is_of(user, folder).unwrap_or(false));
     folders
+}
+
+/// Returns `true` if the file at `folder` is a folder, not a link, and belongs to `user`.
+fn is_of(user: u32, folder: &Path) -> io::Result<bool> {
+    let about = fs::symlink_metadata(folder)?;
+    Ok(about.is_dir() && about.uid() == user)
 }
 
 fn instances(run: &Path) -> impl Iterator<Item = PathBuf> {
@@ -91,6 +109,7 @@ pub fn sockets() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{os::unix::fs::symlink, process::Command};
 
     #[test]
     fn instances_of_the_unit_have_folders_of_their_own() {
@@ -100,5 +119,28 @@ mod tests {
         }
         let found: Vec<PathBuf> = instances(run.path()).collect();
         assert_eq!(found, [run.path().join("nowait-serve-a/nowait")]);
+    }
+
+    #[test]
+    fn figures_come_from_files_only() {
+        let run = tempfile::tempdir().unwrap();
+        let [file, link, fifo] = ["file", "link", "fifo"].map(|name| run.path().join(name));
+        fs::write(&file, "{}").unwrap();
+        assert_eq!(figures_in(&file), Some(serde_json::json!({})));
+        symlink(&file, &link).unwrap();
+        assert_eq!(figures_in(&link), None);
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        assert_eq!(figures_in(&fifo), None);
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_not_read() {
+        let run = tempfile::tempdir().unwrap();
+        let owner = fs::metadata(run.path()).unwrap().uid();
+        assert!(is_of(owner, run.path()).unwrap());
+        assert!(!is_of(owner + 1, run.path()).unwrap());
+        let link = run.path().join("link");
+        symlink(run.path(), &link).unwrap();
+        assert!(!is_of(owner, &link).unwrap());
     }
 }

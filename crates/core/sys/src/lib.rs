@@ -8,6 +8,7 @@ pub mod aio;
 pub mod aligned;
 pub mod allocator;
 pub mod announce;
+pub mod broken_pipe;
 pub mod confined;
 pub mod cred;
 pub mod environment;

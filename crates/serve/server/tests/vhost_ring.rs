@@ -269,6 +269,8 @@ fn the_driver_is_signalled_when_it_asks_for_it() {
     let mut setup = device.guest.setup(&device.image, FEATURES);
     setup.call = Some(call);
     device.ring = Ring::new(0, setup).unwrap();
+    // The driver may wait for an answer that was given through another eventfd.
+    assert_eq!(calls.drain(), 1);
     device.guest.call_after(2);
     for expected in [0, 0, 1, 0] {
         device.guest.want(IN, 0, 512);
@@ -376,6 +378,29 @@ fn the_next_server_completes_requests_in_flight_at_a_crash() {
     let used: Vec<u32> = after.guest.used().iter().map(|used| used.0).collect();
     assert_eq!(used, heads);
     after.end_checked();
+}
+
+#[test]
+fn the_next_server_signals_an_answer_that_the_killed_one_did_not() {
+    let (area, _file, _) = Area::new(1, 16).unwrap();
+    let ring = |guest: &Guest, used, call| {
+        let mut setup = guest.setup(&exports()[0], FEATURES);
+        let (notes, left) = area.queue(0, 16, used).unwrap();
+        (setup.inflight, setup.call) = (Some((notes, left.heads)), call);
+        Ring::new(0, setup).unwrap()
+    };
+    let mut device = Device::new(16, FEATURES, false);
+    device.ring = ring(&device.guest, 0, None);
+    let asked = device.guest.want(IN, 0, 512);
+    device.ring.take(&mut device.medium, 0);
+    let ended = device.medium.pop().unwrap();
+    device.ring.end(ended, &mut device.medium, 1);
+    // The server is killed after the answer and before the signal, for which the driver waits.
+    let (call, calls) = counter();
+    device.ring = ring(&device.guest, 1, Some(call));
+    assert_eq!(calls.drain(), 1);
+    assert_eq!(device.guest.used(), [(asked.head.into(), 513)]);
+    device.end_checked();
 }
 
 #[test]

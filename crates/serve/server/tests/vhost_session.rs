@@ -22,10 +22,10 @@ use nowait_sys::{
 use std::{
     io::{Read, Write},
     os::{
-        fd::{AsRawFd, FromRawFd},
+        fd::{AsRawFd, FromRawFd, IntoRawFd},
         unix::{fs::MetadataExt, net::UnixStream},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -54,6 +54,8 @@ struct Host {
     front: Front,
     image: Arc<Image>,
     socket: PathBuf,
+    /// A second socket: each serves one VMM at a time.
+    other: PathBuf,
     file: std::fs::File,
     _folder: TempDir,
 }
@@ -72,7 +74,8 @@ impl Host {
     }
 
     fn in_folder(folder: TempDir, bytes: u64, rules: &[Rule]) -> Host {
-        let (path, socket) = (folder.path().join("image"), folder.path().join("socket"));
+        let [path, socket, other] =
+            ["image", "socket", "other"].map(|name| folder.path().join(name));
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(bytes).unwrap();
         let nowait = Nowait::new().unwrap();
@@ -83,10 +86,13 @@ impl Host {
         let access = Access::new(rules, &[image.name()], false).unwrap();
         let config = Config { access, ..Config::default() };
         let server = Server::start(&nowait, vec![image.clone()], &config).unwrap();
-        let listener = Listener::bind(&Address::Unix(socket.clone())).unwrap();
-        let listeners = vec![(Socket { export: None, path: socket.clone() }, listener)];
+        let listen = |path: &PathBuf| {
+            let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
+            (Socket { export: None, path: path.clone() }, listener)
+        };
+        let listeners = vec![listen(&socket), listen(&other)];
         let front = Front::serve(&server.view(), listeners, QUEUES, 2, 64 << 20).unwrap();
-        Host { server, front, image, socket, file, _folder: folder }
+        Host { server, front, image, socket, other, file, _folder: folder }
     }
 
     fn stop(self) {
@@ -127,7 +133,11 @@ const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
 const PROTOCOL_BIT: u64 = 1 << 30;
 
 fn connect(host: &Host) -> Frontend {
-    let mut frontend = Frontend::connect(&host.socket, QUEUES.into()).unwrap();
+    connect_to(&host.socket)
+}
+
+fn connect_to(socket: &Path) -> Frontend {
+    let mut frontend = Frontend::connect(socket, QUEUES.into()).unwrap();
     frontend.set_owner().unwrap();
     assert_eq!(frontend.get_features().unwrap(), offered());
     frontend.set_features(FEATURES | PROTOCOL_BIT).unwrap();
@@ -307,6 +317,34 @@ fn vmms_that_violate_the_protocol_are_disconnected_and_the_next_is_served() {
     assert!(unknown, "a size that is no power of two");
     let mut vmm = Vmm::new(&host);
     assert_eq!(vmm.read(0, 512), [0; 512]);
+    host.stop();
+}
+
+#[test]
+fn a_vmm_with_a_full_eventfd_that_blocks_delays_no_other() {
+    let host = Host::new();
+    let mut vmm = Vmm::new(&host);
+    let _ = vmm.call.read();
+    vmm.call.write(u64::MAX - 1).unwrap();
+    // The VMM shares the open file of the eventfd, so it can clear O_NONBLOCK for the server, too.
+    // A descriptor of any type has the call that this method makes.
+    let call = vmm.call.try_clone().unwrap();
+    // SAFETY: the descriptor is a copy that nothing else owns.
+    let call = unsafe { UnixStream::from_raw_fd(call.into_raw_fd()) };
+    call.set_nonblocking(false).unwrap();
+    let asked = vmm.guest.want(VIRTIO_BLK_T_IN, 0, 512);
+    vmm.kick();
+    while vmm.guest.used().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(vmm.guest.status(asked), OK);
+    // The thread of the first VMM serves one of these two.
+    for _ in 0..2 {
+        let frontend = connect_to(&host.other);
+        let mut next = Vmm::with(frontend, Guest::over(shared_memory(), 64), 0);
+        assert_eq!(next.read(0, 512), [0; 512]);
+    }
+    drop(vmm);
     host.stop();
 }
 

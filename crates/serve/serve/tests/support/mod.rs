@@ -17,6 +17,7 @@ pub(crate) fn nowait_serve<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
+#[allow(dead_code)]
 pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");

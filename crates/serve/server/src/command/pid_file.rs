@@ -47,9 +47,11 @@ fn look(path: &Path, is_alive: impl Fn(u32) -> bool) -> io::Result<Found> {
     })
 }
 
-/// Returns `true` if a process has this number, or if that cannot be determined.
+/// Returns `true` if another process has this number, or if that cannot be determined. In a
+/// restarted container this process has the number of its killed predecessor.
 fn is_alive(number: u32) -> bool {
-    Path::new("/proc").join(number.to_string()).exists() || !Path::new("/proc/self").exists()
+    let exists = |name: &str| Path::new("/proc").join(name).exists();
+    number != process::id() && (exists(&number.to_string()) || !exists("self"))
 }
 
 fn number_text() -> String {
@@ -110,7 +112,7 @@ impl Drop for PidFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::{fs::symlink, process::parent_id};
 
     const DEAD: u32 = 7;
 
@@ -149,10 +151,13 @@ mod tests {
     fn a_strange_file_stays_and_an_own_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
+        fs::write(&path, format!("{}\n", parent_id())).unwrap();
+        let other = PidFile::new(&path).unwrap_err().to_string();
+        assert!(other.ends_with(&format!("process {} uses this file", parent_id())), "{other}");
+        // A killed predecessor had the number that this process has now.
+        fs::write(&path, number_text()).unwrap();
         let made = PidFile::new(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", process::id()));
-        let other = PidFile::new(&path).unwrap_err().to_string();
-        assert!(other.ends_with(&format!("process {} uses this file", process::id())), "{other}");
         drop(made);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let made = PidFile::new(&path).unwrap();

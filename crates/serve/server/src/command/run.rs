@@ -377,6 +377,8 @@ impl Main {
         let machines = listen_for_machines(args, &start)?;
         let own = start.step(|| Ok(own_socket::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
+        // A client may come and go before the start is over.
+        let last = args.exit_with_last_client.then(|| last_client(&server)).transpose()?;
         let mut unserved = Unserved(Some(server.view()));
         // Devices come before all other fronts: if a device fails, no other front has served a
         // client yet.
@@ -388,7 +390,7 @@ impl Main {
         let mounts = files::show(&server, args, points)?;
         let front = vhost(args, machines, &server, &config)?;
         let mut main = Main {
-            last: args.exit_with_last_client.then(|| last_client(&server)).transpose()?,
+            last,
             server,
             listeners,
             mounts,

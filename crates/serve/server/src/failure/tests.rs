@@ -7,15 +7,15 @@ mod support;
 
 use super::{At, want};
 use crate::{
-    fuse::{ImageFile, Mount, MountPoint, Rights},
+    fuse::{Buffers, Front as FileFront, ImageFile, Mount, MountPoint, Rights},
     nbd::Security,
-    server::{Address, Config, Listener, Server},
+    server::{Address, Config, Inbox, Listener, Order, Server, Worker},
     status::{Endpoint, metrics, snapshot},
     vhost::{Front, Setup, Socket as Place, Workers},
 };
 use ::vhost::{VhostBackend, vhost_user::Frontend};
 use guest_support::{FEATURES, Guest, counter};
-use nowait::Nowait;
+use nowait::{BackendChoice, Nowait};
 use nowait_device::{Cache, Image, ImageOptions};
 use nowait_status::fetch;
 use nowait_sys::{
@@ -25,11 +25,15 @@ use nowait_sys::{
 use std::{
     io::{Read, Write},
     os::unix::{fs::FileExt, net::UnixStream},
-    sync::Arc,
-    time::{Instant, SystemTime},
+    sync::{Arc, mpsc::channel},
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 use tempfile::TempDir;
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_T_IN};
+
+/// The limit against hanging.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Rig {
     server: Server,
@@ -40,10 +44,14 @@ struct Rig {
 impl Rig {
     /// Tests inject panics by the name of the image, so each test needs a name of its own.
     fn new(name: &str) -> Rig {
+        Rig::on(BackendChoice::Auto, name)
+    }
+
+    fn on(backend: BackendChoice, name: &str) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let nowait = Nowait::new().unwrap();
+        let nowait = Nowait::builder().backend(backend).build().unwrap();
         let (name, cache) = (name.to_owned(), Cache::Host);
         let options = ImageOptions { path, name, cache, ..ImageOptions::default() };
         let image = Arc::new(Image::open(&nowait, &options).unwrap());
@@ -143,6 +151,51 @@ fn a_panic_for_a_file_is_an_error_of_its_user_and_the_next_request_works() {
     }
     drop(file);
     mount.unmount();
+    rig.stop();
+}
+
+/// The thread takes both requests from its inbox before it carries out the first one.
+#[test]
+fn a_panic_for_a_request_leaves_the_orders_behind_it_to_be_carried_out() {
+    const NAME: &str = "orders";
+    // The end of a ring of io_uring would wake the thread.
+    let rig = Rig::on(BackendChoice::Threads, NAME);
+    let view = rig.server.view();
+    let inbox = Inbox::new().unwrap();
+    let (asked, asks) = channel();
+    let to = inbox.clone();
+    let ask = Box::new(move |file, request| {
+        to.put(Order::Ask(file, request));
+        asked.send(()).unwrap();
+    });
+    let file = ImageFile::new(rig.image.clone(), Rights::default(), SystemTime::now());
+    let buffers = Arc::new(Buffers::new(1 << 20, 1));
+    let front = FileFront::new(file, ask, buffers, view.shared().nowait.clone());
+    let point = MountPoint::clear(&rig.folder.path().join("shown")).unwrap();
+    let mut mount = Mount::new(point, front, false, 1).unwrap();
+    let file = Arc::new(std::fs::File::open(mount.path()).unwrap());
+    let (read, reads) = channel();
+    for _ in 0..2 {
+        let (file, read) = (file.clone(), read.clone());
+        thread::spawn(move || {
+            let outcome = file.read_exact_at(&mut [0; 4096], 0);
+            drop(file);
+            read.send(outcome.map_err(|error| error.raw_os_error())).unwrap();
+        });
+    }
+    drop(file);
+    (0..2).for_each(|_| asks.recv().unwrap());
+    want(At::Ask, NAME);
+    let (shared, orders) = (view.shared().clone(), inbox.clone());
+    let worker = thread::spawn(move || Worker::new(shared, orders).unwrap().run());
+    let mut outcomes = [(); 2].map(|()| reads.recv_timeout(PATIENCE).ok());
+    // A process cannot end while a request to its own FUSE file has no answer. So this order, which
+    // wakes the thread, comes before the assertion.
+    inbox.put(Order::Stop(u64::MAX));
+    worker.join().unwrap().unwrap();
+    mount.unmount();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, [Some(Ok(())), Some(Err(Some(5)))]);
     rig.stop();
 }
 

@@ -47,11 +47,11 @@ use std::{
     thread,
     time::Duration,
 };
-use worker::Worker;
 
 pub(crate) use event_loop::{DISK, EventLoop, INBOX};
 pub(crate) use inbox::{Closes, Inbox};
 pub(crate) use shared::Shared;
+pub(crate) use worker::Worker;
 
 /// The limits and settings of a server.
 #[derive(Clone, Debug)]

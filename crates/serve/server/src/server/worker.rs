@@ -131,7 +131,8 @@ impl Worker {
     fn sleep(&mut self) -> Result<(), ServeError> {
         let alone = self.clients.is_empty() && self.stopping.is_none();
         let deadline = match alone && !self.queues.has_unsent() {
-            _ if !self.unread.is_empty() => Deadline::NOW,
+            // After a panic the orders behind the failed one are left.
+            _ if !(self.unread.is_empty() && self.orders.is_empty()) => Deadline::NOW,
             true => Deadline::NEVER,
             false => Deadline::after_ns(SWEEP_NS),
         };

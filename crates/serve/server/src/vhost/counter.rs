@@ -25,13 +25,9 @@ impl Counter {
         Ok(Counter(file.into()))
     }
 
-    /// Adds one to the counter.
+    /// Adds one to the counter, unless the counter is full. The VMM may have cleared `O_NONBLOCK`.
     pub fn signal(&self) {
-        eventfd::signal(self.0.as_raw_fd());
-    }
-
-    pub(crate) fn drain(&self) {
-        eventfd::drain(self.0.as_raw_fd());
+        eventfd::count(self.0.as_raw_fd());
     }
 
     pub(crate) fn raw(&self) -> i32 {

@@ -59,7 +59,8 @@ pub struct Setup<F> {
     pub used: GuestAddress,
     /// The index in the available ring of the next request to take.
     pub next_available: u16,
-    /// The ring signals this when it has used descriptors and the driver wants a signal.
+    /// The ring signals this once at its start, and when it has used descriptors and the driver
+    /// wants a signal.
     pub call: Option<Counter>,
     /// The ring signals this when it is broken.
     pub error: Option<Counter>,
@@ -165,6 +166,10 @@ impl<F> Ring<F> {
             None => setup.next_available,
         });
         again.iter_mut().for_each(|again| again.reverse());
+        // The driver may have missed the signal for an earlier answer: the earlier server was
+        // killed before it signalled, or signalled another eventfd. A driver ignores a spurious
+        // signal.
+        setup.call.iter().for_each(Counter::signal);
         Ok(Ring {
             owner,
             told: image.join(),

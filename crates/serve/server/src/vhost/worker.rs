@@ -205,8 +205,9 @@ impl Worker {
     }
 
     fn sleep(&mut self) -> Result<(), ServeError> {
-        let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
-        self.event_loop.sleep(deadline)
+        // After a panic the orders behind the failed one are left.
+        let is_idle = self.waiting.is_empty() && self.orders.is_empty();
+        self.event_loop.sleep(if is_idle { Deadline::NEVER } else { Deadline::NOW })
     }
 
     fn read_ready(&mut self) {
@@ -216,11 +217,7 @@ impl Worker {
             match event.token {
                 DISK => {}
                 INBOX => self.orders.extend(self.inbox.take()),
-                key => {
-                    let Some(served) = self.rings.get(key) else { continue };
-                    served.kick.drain();
-                    self.touched.push(key);
-                }
+                key => self.touched.push(key),
             }
         }
         while let Some(order) = self.orders.pop_front() {
@@ -255,9 +252,11 @@ impl Worker {
             ActiveRing { ring, kick, stopping: None }
         };
         let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
+        // Each kick is reported once, so this thread need not read the eventfd. A read could block:
+        // the VMM shares the eventfd, and may have emptied it and cleared O_NONBLOCK.
         self.event_loop
             .epoll
-            .add(raw, epoll::IN, key)
+            .add(raw, epoll::IN | epoll::EDGE, key)
             .inspect_err(|_| drop(self.rings.remove(key)))?;
         Ok(key)
     }
