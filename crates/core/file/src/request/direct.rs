@@ -17,7 +17,10 @@ use crate::{
         token::{self, Owner},
     },
 };
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::{
+    mem::replace,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 use nowait_block::{Bio, Completion, Slab, bio::Descriptor};
 use nowait_retry::{
     Request,
@@ -42,7 +45,8 @@ pub(crate) struct DirectRequest {
     /// The eventfd that the kernel signals when the request ends; the result is then final.
     pub(crate) counter: Option<i32>,
     pub(crate) write: Option<Places>,
-    /// `true`: the kernel carries the request out before all that are committed later.
+    /// `true`: the kernel carries the request out before all that are committed later, as far as
+    /// the submission knows.
     pub(crate) is_in_order: bool,
     /// The request's place in the order; taken when a request came that has to wait for this one.
     pub(crate) ticket: Option<Ticket>,
@@ -97,11 +101,15 @@ impl DirectRequests {
         let key = table.insert_with(|_| make())?;
         let request = table.get(key)?;
         if !request.is_in_order {
-            self.submitter.store(thread::mark(), Relaxed);
-            self.unordered.fetch_add(1, Relaxed);
-            self.all.entered(request.command.kind);
+            self.count_unordered(request);
         }
         Some(key)
+    }
+
+    fn count_unordered(&self, request: &DirectRequest) {
+        self.submitter.store(thread::mark(), Relaxed);
+        self.unordered.fetch_add(1, Relaxed);
+        self.all.entered(request.command.kind);
     }
 
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
@@ -153,11 +161,18 @@ impl DirectRequests {
     /// Called inside submit, while the number of the request still means its file.
     pub(crate) fn identify(&self, key: u64) {
         let mut table = self.table.lock();
+        table.get_mut(key).into_iter().for_each(DirectRequest::identify);
+    }
+
+    /// Called inside submit as [`DirectRequests::identify`], if the backend does not know whether
+    /// the kernel has refused the request. A refused request goes on after later ones.
+    pub(crate) fn is_undecided(&self, key: u64) {
+        let mut table = self.table.lock();
         let Some(request) = table.get_mut(key) else { return };
-        if request.command.is_hinted() {
-            request.file = None; // it was remembered, too
+        request.identify();
+        if replace(&mut request.is_in_order, false) {
+            self.count_unordered(request);
         }
-        request.key();
     }
 
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
@@ -215,6 +230,13 @@ impl DirectRequest {
             Ok(bytes) => (self.command.done + u64::from(bytes)) as i64,
             Err(errno) => -i64::from(errno.raw()),
         })
+    }
+
+    fn identify(&mut self) {
+        if self.command.is_hinted() {
+            self.file = None; // it was remembered, too
+        }
+        self.key();
     }
 
     fn key(&mut self) -> Option<InodeKey> {

@@ -226,7 +226,7 @@ pub(crate) fn carry_elsewhere(
     }
     for token in refused.undecided {
         if let Owner::Direct(key) = Owner::of(token) {
-            context.own.direct.identify(key);
+            context.own.direct.is_undecided(key);
         }
     }
 }
@@ -327,8 +327,8 @@ mod tests {
         ended(kind, (known, false, None), make, end_with(first))
     }
 
-    fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
-        move |context, queue| {
+    fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>, &Command) {
+        move |context, queue, _| {
             queue.commit();
             let pump = OwnPump::new(queue, context);
             pump.wait(1, Deadline::NOW).unwrap();
@@ -344,7 +344,7 @@ mod tests {
         kind: Kind,
         (known, is_in_order, counter): (bool, bool, Option<i32>),
         make: MakeContext,
-        end: impl FnOnce(&Arc<Context>, Arc<Null>),
+        end: impl FnOnce(&Arc<Context>, Arc<Null>, &Command),
     ) -> (i64, Vec<u8>) {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
@@ -377,7 +377,7 @@ mod tests {
         let own = &context.own.direct;
         let given = own.start((&command, 0), counter, || request, |bio| queue.queue(bio));
         assert!(given.is_some());
-        end(&context, queue);
+        end(&context, queue, &command);
         let result = result_of(&context);
         context.destroy().unwrap();
         engine.shutdown();
@@ -414,10 +414,7 @@ mod tests {
         errno: Errno,
         credentials: &Result<Option<Arc<Credentials>>, Errno>,
     ) {
-        queue.commit();
-        let mut done = Vec::new();
-        queue.reap(&mut done, 1, Deadline::NOW).unwrap();
-        let bios = vec![(done[0].token, Err(errno))];
+        let bios = vec![(take_one(queue).token, Err(errno))];
         let refused = Refused { bios, ..Refused::default() };
         let _section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
@@ -426,12 +423,39 @@ mod tests {
         Plug::put_back(plug);
     }
 
+    fn take_one(queue: &Null) -> Completion {
+        queue.commit();
+        let mut done = Vec::new();
+        queue.reap(&mut done, 1, Deadline::NOW).unwrap();
+        done.remove(0)
+    }
+
+    /// The kernel may have refused the write; then it is written again, after later writes.
+    #[test]
+    fn a_later_write_waits_for_one_that_may_be_refused() {
+        let undecided = |context: &Arc<Context>, queue: Arc<Null>, command: &Command| {
+            let done = take_one(&queue);
+            let refused = Refused { undecided: vec![done.token], ..Refused::default() };
+            let mut plug = Plug::take(context.engine(), Place::Caller);
+            carry_elsewhere(context, refused, &Ok(None), &mut plug);
+            Plug::put_back(plug);
+            let (engine, mut ordered) = (context.engine(), Vec::new());
+            engine.unordered.take_places_before((command, u64::MAX), context, &mut ordered);
+            assert_eq!((ordered.len(), engine.orders.is_empty()), (1, false));
+            let pump = OwnPump::new(queue, context);
+            pump.collected.lock().completions.push(done);
+            pump.run();
+            assert!(engine.orders.is_empty() && engine.unordered.is_empty());
+        };
+        ended(Kind::Write, (true, true, None), Context::new, undecided);
+    }
+
     #[test]
     fn the_eventfd_of_what_the_kernel_refused_is_signalled_once() {
         for (errno, result) in [(Errno::AGAIN, BYTES), (Errno::IO, -i64::from(Errno::IO.raw()))] {
             let counter = EventFd::new().unwrap();
             let asked = (true, true, Some(counter.raw()));
-            let ended = ended(Kind::Read, asked, Context::new, |context, queue| {
+            let ended = ended(Kind::Read, asked, Context::new, |context, queue, _| {
                 context.engine().holds.hold_counter(counter.raw()).unwrap();
                 refuse((context, &queue), errno, &Ok(None));
             });
@@ -441,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_write_that_is_refused_and_whose_rights_cannot_be_had_is_not_done() {
-        let refused = |context: &Arc<Context>, queue: Arc<Null>| {
+        let refused = |context: &Arc<Context>, queue: Arc<Null>, _: &Command| {
             refuse((context, &queue), Errno::AGAIN, &Err(Errno::PERM));
         };
         let ended = |kind| ended(kind, (true, true, None), Context::new, refused);
