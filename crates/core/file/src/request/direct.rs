@@ -19,7 +19,10 @@ use crate::{
 };
 use core::{
     mem::replace,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
 use nowait_block::{Bio, Completion, Slab, bio::Descriptor};
 use nowait_retry::{
@@ -27,7 +30,14 @@ use nowait_retry::{
     stats::{Server, Stats},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, fd, file, thread};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    cred::Credentials,
+    fd, file,
+    mistake::{self, Mistake},
+    thread,
+};
 use std::{sync::Arc, task::Waker};
 
 /// The kernel carries out a request of at most this size as a whole or refuses it; it ends such a
@@ -112,6 +122,24 @@ impl DirectRequests {
         self.all.entered(request.command.kind);
     }
 
+    /// Takes a request out that goes on as an operation. The request enters the order first: a
+    /// later request finds it here or there.
+    fn move_on(
+        &self,
+        table: &mut Slab<DirectRequest>,
+        key: u64,
+        orders: &Orders,
+    ) -> Option<DirectRequest> {
+        let request = table.get_mut(key)?;
+        if let Some(file) = request.file
+            && request.ticket.is_none()
+            && !mistake::makes(Mistake::RefuseOutOfOrder)
+        {
+            request.enter(file.key, orders);
+        }
+        self.remove(table, key)
+    }
+
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
         self.uncount(table.get(key)?);
         table.remove(key)
@@ -119,7 +147,8 @@ impl DirectRequests {
 
     fn uncount(&self, request: &DirectRequest) {
         if !request.is_in_order {
-            self.unordered.fetch_sub(1, Relaxed);
+            // Release: a thread that no longer finds the request here finds its place in the order.
+            self.unordered.fetch_sub(1, Release);
             self.all.left(request.command.kind);
         }
     }
@@ -127,7 +156,7 @@ impl DirectRequests {
     /// Gives places in the order to the requests that `later` must not overtake, but that the
     /// kernel may carry out after it. Returns `true` if there were such requests.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
-        if self.unordered.load(Relaxed) == 0 {
+        if self.unordered.load(Acquire) == 0 {
             return false;
         }
         let reach = Reach::of(later, end);
@@ -142,9 +171,7 @@ impl DirectRequests {
             let stat = || file::stat(later.fd).ok().map(|stat| FileState::of(&stat).key);
             if later.fd == request.command.fd || *key_of_later.get_or_insert_with(stat) == Some(key)
             {
-                let waits_for_none = || Waker::noop().clone();
-                let ticket = orders.enter_by(Way::Kernel, key, request.reach(), waits_for_none).0;
-                request.ticket = Some(ticket);
+                request.enter(key, orders);
                 any = true;
             }
         }
@@ -193,7 +220,7 @@ impl DirectRequests {
         completions: &mut Vec<Completion>,
         (events, tickets): (&mut Vec<IoEvent>, &mut Vec<Ticket>),
         unfinished: &mut Vec<Unfinished>,
-        (writes, stats): (&KernelWrites, &Stats),
+        (writes, orders, stats): (&KernelWrites, &Orders, &Stats),
     ) -> u64 {
         let mut table = self.table.lock();
         let mut bytes_over = 0;
@@ -201,7 +228,10 @@ impl DirectRequests {
             let Owner::Direct(key) = Owner::of(completion.token) else { return true };
             let Some(request) = table.get_mut(key) else { return false };
             let Some(res) = request.end_of(completion.result) else {
-                let request = self.remove(&mut table, key);
+                let request = match request.ends_short(completion.result) {
+                    true => self.remove(&mut table, key),
+                    false => self.move_on(&mut table, key, orders),
+                };
                 unfinished.extend(request.map(|request| (request, completion.result)));
                 return false;
             };
@@ -252,6 +282,17 @@ impl DirectRequest {
         Reach::of(&self.command, u64::MAX)
     }
 
+    /// Registers the request, which has begun, so that later requests wait for its end.
+    fn enter(&mut self, key: InodeKey, orders: &Orders) {
+        let waits_for_none = || Waker::noop().clone();
+        self.ticket = Some(orders.enter_by(Way::Kernel, key, self.reach(), waits_for_none).0);
+    }
+
+    /// Returns `true` if `result`, of fewer bytes than asked for, ends the request.
+    pub(crate) fn ends_short(&self, result: Result<u32, Errno>) -> bool {
+        self.reaches_end(result) || self.is_short_write(result)
+    }
+
     /// Returns `true` if the request is a read that `result` has brought to the end of its file, as
     /// that was at submission.
     pub(crate) fn reaches_end(&self, result: Result<u32, Errno>) -> bool {
@@ -265,7 +306,7 @@ impl DirectRequest {
 
     /// Returns `true` for a short write whose rest must not be written, because later writes may
     /// have been committed and would be overwritten. The kernel's AIO ends such a write, too.
-    pub(crate) fn is_short_write(&self, result: Result<u32, Errno>) -> bool {
+    fn is_short_write(&self, result: Result<u32, Errno>) -> bool {
         self.command.kind == Kind::Write && self.is_in_order && result.is_ok_and(|bytes| bytes > 0)
     }
 

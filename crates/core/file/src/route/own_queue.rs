@@ -94,7 +94,8 @@ impl Pump for OwnPump {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
-        let counts = (&context.engine().user_files.writes, context.io().stats());
+        let engine = context.engine();
+        let counts = (&engine.user_files.writes, &engine.orders, context.io().stats());
         let bytes = context.own.direct.end(completions, (events, tickets), unfinished, counts);
         context.dismiss(events.len(), bytes);
         context.io().stats().add(|c| &c.iterations, events.len() as u64);
@@ -111,7 +112,7 @@ impl Pump for OwnPump {
         events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
-            if request.reaches_end(result) || request.is_short_write(result) {
+            if request.ends_short(result) {
                 request.end_short(&context, result);
                 continue;
             }
@@ -274,7 +275,7 @@ mod tests {
         BackendChoice, Command, Config, Kind, Parts, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedCredentials,
-        order::FileState,
+        order::{Access, FileState, Reach},
         parts::Executor,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
@@ -448,6 +449,24 @@ mod tests {
             assert!(engine.orders.is_empty() && engine.unordered.is_empty());
         };
         ended(Kind::Write, (true, true, None), Context::new, undecided);
+    }
+
+    #[test]
+    fn a_later_write_waits_for_a_read_that_goes_on() {
+        let goes_on = |context: &Arc<Context>, queue: Arc<Null>, _: &Command| {
+            let (engine, mut collected) = (context.engine(), Collected::default());
+            let again = Completion { result: Err(Errno::AGAIN), ..take_one(&queue) };
+            collected.completions.push(again);
+            let Collected { completions, events, tickets, unfinished } = &mut collected;
+            let counts = (&engine.user_files.writes, &engine.orders, context.io().stats());
+            context.own.direct.end(completions, (events, tickets), unfinished, counts);
+            let (request, _) = unfinished.remove(0);
+            let (key, write) = (request.file.unwrap().key, Reach::new(0..1, Access::Write));
+            assert!(engine.orders.conflicts(key, &write));
+            request.end_short(context, Ok(BYTES as u32));
+            assert!(!engine.orders.conflicts(key, &write));
+        };
+        ended(Kind::Read, (true, false, None), Context::new, goes_on);
     }
 
     #[test]
