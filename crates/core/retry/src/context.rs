@@ -457,6 +457,9 @@ impl IoContext {
         if self.ring.unread() > 0 {
             self.notify(); // the remaining events may satisfy another waiter
         }
+        if taken == 0 && self.has_poller() && self.poller_may_hold_back() {
+            self.hurry_poller(); // the caller's next look finds what the poller has collected
+        }
         Ok(taken)
     }
 

@@ -318,6 +318,25 @@ fn a_thread_that_was_called_to_poll_and_leaves_calls_another() {
     assert_eq!(waiter.join().unwrap(), Ok(vec![1, 1]));
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn what_a_thread_that_waits_for_more_has_collected_is_found_at_the_second_look() {
+    let context = context();
+    let (own, enters) = ScriptedQueue::of(&context);
+    assert_eq!(context.reserve(7), Ok(7));
+    own.change(|state| state.0 = 7);
+    let waiter = context.clone();
+    let waiter = std::thread::spawn(move || take(&waiter, 4, Deadline::NEVER));
+    enters.recv().unwrap();
+    own.change(|state| state.1 = 3);
+    assert_eq!(take(&context, 1, Deadline::NOW), Ok(vec![]));
+    let polls_again = enters.recv_timeout(std::time::Duration::from_secs(10));
+    assert_eq!(polls_again, Ok(()), "the poller holds the events back");
+    assert_eq!(take(&context, 1, Deadline::NOW), Ok(vec![1; 3]));
+    own.change(|state| state.1 = 4);
+    assert_eq!(waiter.join().unwrap(), Ok(vec![1; 4]));
+}
+
 struct SlowQueue {
     entered: mpsc::Sender<()>,
     goes_on: Mutex<mpsc::Receiver<()>>,
