@@ -2,16 +2,18 @@
 
 mod common;
 
-use common::{BLOCK, everywhere, folder, open};
+use common::{BLOCK, everywhere, folder, on_every_engine, open};
 use nowait::{
-    AlignedBuffer, CacheMode, Completion, Errno, File, Nowait, POLL_IN, Queue, RequestId, Stream,
+    AlignedBuffer, CacheMode, Completion, Errno, File, Nowait, POLL_IN, POLL_OUT, Queue, RequestId,
+    Stream,
 };
 use proptest::prelude::*;
 use std::{
     io::Write,
     os::fd::{AsFd, BorrowedFd},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -224,6 +226,37 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
 }
 
 /// Requests on files in memory end inside submit.
+/// More polls than an engine's native AIO has slots.
+const POLLS: usize = 400;
+
+#[test]
+#[cfg_attr(miri, ignore = "no direct I/O, which the page cache needs")]
+fn polls_that_follow_others_leave_room_for_reads() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let file = open(nowait, CacheMode::User, &path);
+        file.set_len(8 << 20).unwrap();
+        let (silent, writer) = std::io::pipe().unwrap();
+        let (silent, writer) = (Arc::new(silent), Arc::new(writer));
+        let mut queue: Queue<u32, AlignedBuffer> = nowait.queue(2 * POLLS).unwrap();
+        for _ in 0..POLLS {
+            let first = queue.poll(writer.clone(), POLL_OUT, 0).unwrap();
+            let then = queue.poll(silent.clone(), POLL_IN, 1).unwrap();
+            queue.link(first, then).unwrap();
+        }
+        queue.submit();
+        assert_eq!(queue.wait(POLLS, None).unwrap(), POLLS);
+        let (done, ends) = mpsc::channel();
+        thread::spawn(move || {
+            // The end of a read lets a poll into the queue.
+            let read = |page: u64| file.read_exact_at(&mut filled(BLOCK, 1), page << 20).is_ok();
+            done.send((0..8).all(read)).unwrap();
+        });
+        assert_eq!(ends.recv_timeout(Duration::from_secs(60)), Ok(true), "no slot is left");
+    });
+}
+
 #[test]
 fn links_between_requests_in_memory_keep_their_order_with_copies() {
     everywhere(|nowait, mode| {

@@ -9,6 +9,7 @@ use crate::{
     stats::Stats,
     waiters::{Mask, Notifier, Waiters},
 };
+use core::cell::Cell;
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
@@ -55,14 +56,21 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// Wakes another thread on drop, if deferred requests are left: no thread was woken for them while
-/// this thread ran the list.
-struct Leaving<'a>(&'a IoContext);
+/// Passes the duties of a thread that stops waiting to another thread, on drop. If deferred
+/// requests are left, no thread was woken for them while this thread ran the list.
+struct Leaving<'a> {
+    context: &'a IoContext,
+    /// `true`: another thread called this one to poll, and this one has not polled since.
+    is_called_to_poll: Cell<bool>,
+}
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if self.0.deferred().is_some() {
-            self.0.deferred_started();
+        if self.context.deferred().is_some() {
+            self.context.deferred_started();
+        }
+        if self.is_called_to_poll.get() && self.context.pump_is_busy() {
+            self.context.waiters.call_for_poller();
         }
     }
 }
@@ -400,7 +408,7 @@ impl IoContext {
         wanted: &WaitOptions<'_>,
         mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
-        let _leaving = Leaving(self);
+        let leaving = Leaving { context: self, is_called_to_poll: Cell::new(false) };
         let mut taken = 0;
         let mut slept = false;
         let mut end = None;
@@ -443,11 +451,14 @@ impl IoContext {
                 end = Some(Ok(()));
             } else {
                 slept = true;
-                end = self.serve_or_sleep(need(taken), wanted).err().map(Err);
+                end = self.serve_or_sleep(need(taken), wanted, &leaving).err().map(Err);
             }
         }
         if self.ring.unread() > 0 {
             self.notify(); // the remaining events may satisfy another waiter
+        }
+        if taken == 0 && self.has_poller() && self.poller_may_hold_back() {
+            self.hurry_poller(); // the caller's next look finds what the poller has collected
         }
         Ok(taken)
     }
@@ -484,7 +495,12 @@ impl IoContext {
     ///
     /// # Errors
     /// `EINTR`: a signal handler has to run.
-    fn serve_or_sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
+    fn serve_or_sleep(
+        &self,
+        need: usize,
+        wanted: &WaitOptions<'_>,
+        leaving: &Leaving<'_>,
+    ) -> Result<(), Errno> {
         if let Some(deferred) = self.deferred() {
             if inside::is_handler_due() {
                 return Err(Errno::INTR);
@@ -496,16 +512,22 @@ impl IoContext {
             }
             deferred.hand_over();
         }
-        inside::interruptible(|| self.sleep(need, wanted))
+        inside::interruptible(|| self.sleep(need, wanted, leaving))
     }
 
-    fn sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
+    fn sleep(
+        &self,
+        need: usize,
+        wanted: &WaitOptions<'_>,
+        leaving: &Leaving<'_>,
+    ) -> Result<(), Errno> {
         let pump = self.pump.get();
         let lingers = || need == 1 && self.lingers.is_yes();
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy() || lingers();
         match pump.filter(|pump| wanted.mask.is_none() && serves(pump.as_ref())) {
             Some(pump) if self.waiters.try_become_poller() => {
                 let _polling = Polling(self);
+                leaving.is_called_to_poll.set(false);
                 let leaves = || wanted.deadline.has_passed() || !serves(pump.as_ref());
                 let over = || self.is_over(need, wanted);
                 // Polls again until `is_over`: if another thread became the poller, it would have
@@ -526,7 +548,9 @@ impl IoContext {
                 let no_poller = || wanted.mask.is_none() && self.needs_poller();
                 let over = || self.is_over(need, wanted) || no_poller();
                 let mask = wanted.mask.map(|make| make());
-                self.sleep_until_woken(need, wanted.deadline, mask, over)
+                let (slept, is_called) = self.sleep_until_woken(need, wanted.deadline, mask, over);
+                leaving.is_called_to_poll.set(is_called);
+                slept
             }
         }
     }
@@ -563,17 +587,18 @@ impl IoContext {
         outcome
     }
 
+    /// Also returns `true` if another thread has called this one to poll.
     fn sleep_until_woken(
         &self,
         need: usize,
         deadline: Deadline,
         mask: Option<Mask>,
         is_over: impl Fn() -> bool,
-    ) -> Result<(), Errno> {
+    ) -> (Result<(), Errno>, bool) {
         let waiter = self.waiters.add(need, mask, || self.interrupt_pump());
         let slept = if is_over() { Ok(()) } else { waiter.sleep(deadline) };
         self.waiters.remove(&waiter);
-        slept
+        (slept, waiter.is_called_to_poll())
     }
 
     /// Returns `true` if [`IoContext::destroy`] was called.
@@ -621,9 +646,10 @@ impl IoContext {
                     self.poll_once(pump.as_ref(), 1, Deadline::NEVER, over)
                 }
                 // Only `wake_all` and the calls for a poller or a runner wake this waiter.
-                _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
-                    over() || self.needs_poller()
-                }),
+                _ => {
+                    let over = || over() || self.needs_poller();
+                    self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, over).0
+                }
             };
         }
     }

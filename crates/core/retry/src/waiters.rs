@@ -12,8 +12,15 @@ use crate::primitives::{
 };
 use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 
+/// A value of a waiter's word: the thread checks the ring again.
+const WOKEN: u32 = 1;
+/// A value of a waiter's word: the thread also becomes the poller, or calls another.
+const CALLED_TO_POLL: u32 = 2;
+
 /// A thread that waits for `need` events.
 pub struct Waiter {
+    /// 0 until another thread takes the waiter off the list. Written under the list's lock, so that
+    /// the thread knows after [`Waiters::remove`] why it was woken.
     word: AtomicU32,
     /// For a poller, the smallest number of any thread on the list when the poller joined.
     need: usize,
@@ -84,8 +91,13 @@ impl Waiter {
         self.need
     }
 
+    /// Returns `true` if another thread has called this one to poll. Known for certain only after
+    /// [`Waiters::remove`].
+    pub fn is_called_to_poll(&self) -> bool {
+        self.word.load(Relaxed) == CALLED_TO_POLL
+    }
+
     fn signal(&self) {
-        self.word.store(1, Release);
         match &self.mask {
             Some(Mask { notifier, .. }) => notifier.iter().for_each(|notifier| notifier.notify()),
             None => futex_wake(&self.word, 1),
@@ -195,29 +207,30 @@ impl Waiters {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
             let available = available();
-            self.wake(|waiter| waiter.polls || waiter.need <= available, interrupt_poller);
+            self.wake(WOKEN, |waiter| waiter.polls || waiter.need <= available, interrupt_poller);
         }
     }
 
-    /// Wakes the youngest sleeping waiter to become the poller, unless there is a poller. Returns
-    /// `true` if it woke a waiter.
+    /// Wakes the youngest sleeping waiter to become the poller, unless there is a poller. A thread
+    /// with a signal mask never polls. Returns `true` if it woke a waiter.
     pub fn call_for_poller(&self) -> bool {
         fence(SeqCst);
         let is_wanted = self.count.load(Relaxed) != 0 && !self.has_poller();
-        is_wanted && self.wake(|waiter| !waiter.polls, || {})
+        let can_poll = |waiter: &Waiter| !waiter.polls && waiter.mask.is_none();
+        is_wanted && self.wake(CALLED_TO_POLL, can_poll, || {})
     }
 
     /// Wakes the youngest waiter, to run deferred requests; interrupts it if it is the poller.
     pub fn call_for_runner(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
-            self.wake(|_| true, interrupt_poller);
+            self.wake(WOKEN, |_| true, interrupt_poller);
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(SeqCst) == 0
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(SeqCst)
     }
 
     /// Returns `true` if a poller waits for several events, some of which may have come.
@@ -229,15 +242,21 @@ impl Waiters {
     pub fn wake_all(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
-            while self.wake(|_| true, &interrupt_poller) {}
+            while self.wake(WOKEN, |_| true, &interrupt_poller) {}
         }
     }
 
-    fn wake(&self, fits: impl Fn(&Waiter) -> bool, interrupt_poller: impl Fn()) -> bool {
+    fn wake(
+        &self,
+        cause: u32,
+        fits: impl Fn(&Waiter) -> bool,
+        interrupt_poller: impl Fn(),
+    ) -> bool {
         let mut list = self.list.lock();
         let Some(index) = list.iter().rposition(|waiter| fits(waiter)) else { return false };
         let waiter = list.remove(index);
         self.count.store(list.len(), Relaxed);
+        waiter.word.store(cause, Release);
         drop(list);
         if waiter.polls {
             interrupt_poller();
@@ -271,6 +290,20 @@ mod tests {
         );
         waiters.notify(|| 3, || panic!("no thread polls"));
         assert_eq!(state(), [true, false, true, true], "in order of age, the youngest first");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "wakes by a system call")]
+    fn only_a_thread_that_can_poll_is_called_to_poll() {
+        let waiters = Waiters::default();
+        let mask = || Some(Mask { signals: 0, notifier: None });
+        let all = [None, mask(), None].map(|mask| waiters.add(1, mask, || ()));
+        let called = || all.each_ref().map(|waiter| waiter.is_called_to_poll());
+        waiters.notify(|| 1, || panic!("no thread polls"));
+        assert_eq!(called(), [false; 3], "the youngest is woken for an event");
+        assert!(waiters.call_for_poller());
+        assert_eq!(called(), [true, false, false]);
+        assert!(!waiters.call_for_poller(), "only the thread with a mask is left");
     }
 
     #[test]

@@ -17,14 +17,27 @@ use crate::{
         token::{self, Owner},
     },
 };
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::{
+    mem::replace,
+    sync::atomic::{
+        AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+};
 use nowait_block::{Bio, Completion, Slab, bio::Descriptor};
 use nowait_retry::{
     Request,
     stats::{Server, Stats},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, fd, file, thread};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    cred::Credentials,
+    fd, file,
+    mistake::{self, Mistake},
+    thread,
+};
 use std::{sync::Arc, task::Waker};
 
 /// The kernel carries out a request of at most this size as a whole or refuses it; it ends such a
@@ -42,7 +55,8 @@ pub(crate) struct DirectRequest {
     /// The eventfd that the kernel signals when the request ends; the result is then final.
     pub(crate) counter: Option<i32>,
     pub(crate) write: Option<Places>,
-    /// `true`: the kernel carries the request out before all that are committed later.
+    /// `true`: the kernel carries the request out before all that are committed later, as far as
+    /// the submission knows.
     pub(crate) is_in_order: bool,
     /// The request's place in the order; taken when a request came that has to wait for this one.
     pub(crate) ticket: Option<Ticket>,
@@ -97,11 +111,33 @@ impl DirectRequests {
         let key = table.insert_with(|_| make())?;
         let request = table.get(key)?;
         if !request.is_in_order {
-            self.submitter.store(thread::mark(), Relaxed);
-            self.unordered.fetch_add(1, Relaxed);
-            self.all.entered(request.command.kind);
+            self.count_unordered(request);
         }
         Some(key)
+    }
+
+    fn count_unordered(&self, request: &DirectRequest) {
+        self.submitter.store(thread::mark(), Relaxed);
+        self.unordered.fetch_add(1, Relaxed);
+        self.all.entered(request.command.kind);
+    }
+
+    /// Takes a request out that goes on as an operation. The request enters the order first: a
+    /// later request finds it here or there.
+    fn move_on(
+        &self,
+        table: &mut Slab<DirectRequest>,
+        key: u64,
+        orders: &Orders,
+    ) -> Option<DirectRequest> {
+        let request = table.get_mut(key)?;
+        if let Some(file) = request.file
+            && request.ticket.is_none()
+            && !mistake::makes(Mistake::RefuseOutOfOrder)
+        {
+            request.enter(file.key, orders);
+        }
+        self.remove(table, key)
     }
 
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
@@ -111,7 +147,8 @@ impl DirectRequests {
 
     fn uncount(&self, request: &DirectRequest) {
         if !request.is_in_order {
-            self.unordered.fetch_sub(1, Relaxed);
+            // Release: a thread that no longer finds the request here finds its place in the order.
+            self.unordered.fetch_sub(1, Release);
             self.all.left(request.command.kind);
         }
     }
@@ -119,7 +156,7 @@ impl DirectRequests {
     /// Gives places in the order to the requests that `later` must not overtake, but that the
     /// kernel may carry out after it. Returns `true` if there were such requests.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
-        if self.unordered.load(Relaxed) == 0 {
+        if self.unordered.load(Acquire) == 0 {
             return false;
         }
         let reach = Reach::of(later, end);
@@ -134,9 +171,7 @@ impl DirectRequests {
             let stat = || file::stat(later.fd).ok().map(|stat| FileState::of(&stat).key);
             if later.fd == request.command.fd || *key_of_later.get_or_insert_with(stat) == Some(key)
             {
-                let waits_for_none = || Waker::noop().clone();
-                let ticket = orders.enter_by(Way::Kernel, key, request.reach(), waits_for_none).0;
-                request.ticket = Some(ticket);
+                request.enter(key, orders);
                 any = true;
             }
         }
@@ -153,11 +188,18 @@ impl DirectRequests {
     /// Called inside submit, while the number of the request still means its file.
     pub(crate) fn identify(&self, key: u64) {
         let mut table = self.table.lock();
+        table.get_mut(key).into_iter().for_each(DirectRequest::identify);
+    }
+
+    /// Called inside submit as [`DirectRequests::identify`], if the backend does not know whether
+    /// the kernel has refused the request. A refused request goes on after later ones.
+    pub(crate) fn is_undecided(&self, key: u64) {
+        let mut table = self.table.lock();
         let Some(request) = table.get_mut(key) else { return };
-        if request.command.is_hinted() {
-            request.file = None; // it was remembered, too
+        request.identify();
+        if replace(&mut request.is_in_order, false) {
+            self.count_unordered(request);
         }
-        request.key();
     }
 
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
@@ -178,7 +220,7 @@ impl DirectRequests {
         completions: &mut Vec<Completion>,
         (events, tickets): (&mut Vec<IoEvent>, &mut Vec<Ticket>),
         unfinished: &mut Vec<Unfinished>,
-        (writes, stats): (&KernelWrites, &Stats),
+        (writes, orders, stats): (&KernelWrites, &Orders, &Stats),
     ) -> u64 {
         let mut table = self.table.lock();
         let mut bytes_over = 0;
@@ -186,7 +228,10 @@ impl DirectRequests {
             let Owner::Direct(key) = Owner::of(completion.token) else { return true };
             let Some(request) = table.get_mut(key) else { return false };
             let Some(res) = request.end_of(completion.result) else {
-                let request = self.remove(&mut table, key);
+                let request = match request.ends_short(completion.result) {
+                    true => self.remove(&mut table, key),
+                    false => self.move_on(&mut table, key, orders),
+                };
                 unfinished.extend(request.map(|request| (request, completion.result)));
                 return false;
             };
@@ -217,6 +262,13 @@ impl DirectRequest {
         })
     }
 
+    fn identify(&mut self) {
+        if self.command.is_hinted() {
+            self.file = None; // it was remembered, too
+        }
+        self.key();
+    }
+
     fn key(&mut self) -> Option<InodeKey> {
         if self.file.is_none() {
             let stat = file::stat_cached(self.command.fd);
@@ -228,6 +280,17 @@ impl DirectRequest {
     /// A write in this table does not move the end of its file.
     fn reach(&self) -> Reach {
         Reach::of(&self.command, u64::MAX)
+    }
+
+    /// Registers the request, which has begun, so that later requests wait for its end.
+    fn enter(&mut self, key: InodeKey, orders: &Orders) {
+        let waits_for_none = || Waker::noop().clone();
+        self.ticket = Some(orders.enter_by(Way::Kernel, key, self.reach(), waits_for_none).0);
+    }
+
+    /// Returns `true` if `result`, of fewer bytes than asked for, ends the request.
+    pub(crate) fn ends_short(&self, result: Result<u32, Errno>) -> bool {
+        self.reaches_end(result) || self.is_short_write(result)
     }
 
     /// Returns `true` if the request is a read that `result` has brought to the end of its file, as
@@ -243,7 +306,7 @@ impl DirectRequest {
 
     /// Returns `true` for a short write whose rest must not be written, because later writes may
     /// have been committed and would be overwritten. The kernel's AIO ends such a write, too.
-    pub(crate) fn is_short_write(&self, result: Result<u32, Errno>) -> bool {
+    fn is_short_write(&self, result: Result<u32, Errno>) -> bool {
         self.command.kind == Kind::Write && self.is_in_order && result.is_ok_and(|bytes| bytes > 0)
     }
 

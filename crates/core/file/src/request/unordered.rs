@@ -4,7 +4,10 @@
 //! the direct requests of different threads there is no order.
 
 use crate::{Command, Context, Kind};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use nowait_sys::{
     mistake::{self, Mistake},
     mutex::Mutex,
@@ -29,8 +32,10 @@ impl Unordered {
         contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
+    /// Returns `true` if there is none. A request that goes on moves from here to the order, so a
+    /// thread that needs both empty checks the order after this.
     pub(crate) fn is_empty(&self) -> bool {
-        self.counts.iter().all(|count| count.load(Relaxed) == 0)
+        self.counts.iter().all(|count| count.load(Acquire) == 0)
     }
 
     pub(super) fn entered(&self, kind: Kind) {
@@ -38,7 +43,7 @@ impl Unordered {
     }
 
     pub(super) fn left(&self, kind: Kind) {
-        self.counts[usize::from(kind == Kind::Write)].fetch_sub(1, Relaxed);
+        self.counts[usize::from(kind == Kind::Write)].fetch_sub(1, Release);
     }
 
     /// Gives places in the order to the requests that `later`, a command for `own`, must not
@@ -53,7 +58,7 @@ impl Unordered {
     ) {
         let [reads, writes] = &self.counts;
         let is_write = later.kind == Kind::Write;
-        let count = writes.load(Relaxed) + if is_write { reads.load(Relaxed) } else { 0 };
+        let count = writes.load(Acquire) + if is_write { reads.load(Acquire) } else { 0 };
         if count == 0 || matches!(later.kind, Kind::Poll(_)) {
             return;
         }

@@ -94,7 +94,8 @@ impl Pump for OwnPump {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
-        let counts = (&context.engine().user_files.writes, context.io().stats());
+        let engine = context.engine();
+        let counts = (&engine.user_files.writes, &engine.orders, context.io().stats());
         let bytes = context.own.direct.end(completions, (events, tickets), unfinished, counts);
         context.dismiss(events.len(), bytes);
         context.io().stats().add(|c| &c.iterations, events.len() as u64);
@@ -111,7 +112,7 @@ impl Pump for OwnPump {
         events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
-            if request.reaches_end(result) || request.is_short_write(result) {
+            if request.ends_short(result) {
                 request.end_short(&context, result);
                 continue;
             }
@@ -226,7 +227,7 @@ pub(crate) fn carry_elsewhere(
     }
     for token in refused.undecided {
         if let Owner::Direct(key) = Owner::of(token) {
-            context.own.direct.identify(key);
+            context.own.direct.is_undecided(key);
         }
     }
 }
@@ -274,7 +275,7 @@ mod tests {
         BackendChoice, Command, Config, Kind, Parts, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedCredentials,
-        order::FileState,
+        order::{Access, FileState, Reach},
         parts::Executor,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
@@ -327,8 +328,8 @@ mod tests {
         ended(kind, (known, false, None), make, end_with(first))
     }
 
-    fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
-        move |context, queue| {
+    fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>, &Command) {
+        move |context, queue, _| {
             queue.commit();
             let pump = OwnPump::new(queue, context);
             pump.wait(1, Deadline::NOW).unwrap();
@@ -344,7 +345,7 @@ mod tests {
         kind: Kind,
         (known, is_in_order, counter): (bool, bool, Option<i32>),
         make: MakeContext,
-        end: impl FnOnce(&Arc<Context>, Arc<Null>),
+        end: impl FnOnce(&Arc<Context>, Arc<Null>, &Command),
     ) -> (i64, Vec<u8>) {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
@@ -377,7 +378,7 @@ mod tests {
         let own = &context.own.direct;
         let given = own.start((&command, 0), counter, || request, |bio| queue.queue(bio));
         assert!(given.is_some());
-        end(&context, queue);
+        end(&context, queue, &command);
         let result = result_of(&context);
         context.destroy().unwrap();
         engine.shutdown();
@@ -414,10 +415,7 @@ mod tests {
         errno: Errno,
         credentials: &Result<Option<Arc<Credentials>>, Errno>,
     ) {
-        queue.commit();
-        let mut done = Vec::new();
-        queue.reap(&mut done, 1, Deadline::NOW).unwrap();
-        let bios = vec![(done[0].token, Err(errno))];
+        let bios = vec![(take_one(queue).token, Err(errno))];
         let refused = Refused { bios, ..Refused::default() };
         let _section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
@@ -426,12 +424,57 @@ mod tests {
         Plug::put_back(plug);
     }
 
+    fn take_one(queue: &Null) -> Completion {
+        queue.commit();
+        let mut done = Vec::new();
+        queue.reap(&mut done, 1, Deadline::NOW).unwrap();
+        done.remove(0)
+    }
+
+    /// The kernel may have refused the write; then it is written again, after later writes.
+    #[test]
+    fn a_later_write_waits_for_one_that_may_be_refused() {
+        let undecided = |context: &Arc<Context>, queue: Arc<Null>, command: &Command| {
+            let done = take_one(&queue);
+            let refused = Refused { undecided: vec![done.token], ..Refused::default() };
+            let mut plug = Plug::take(context.engine(), Place::Caller);
+            carry_elsewhere(context, refused, &Ok(None), &mut plug);
+            Plug::put_back(plug);
+            let (engine, mut ordered) = (context.engine(), Vec::new());
+            engine.unordered.take_places_before((command, u64::MAX), context, &mut ordered);
+            assert_eq!((ordered.len(), engine.orders.is_empty()), (1, false));
+            let pump = OwnPump::new(queue, context);
+            pump.collected.lock().completions.push(done);
+            pump.run();
+            assert!(engine.orders.is_empty() && engine.unordered.is_empty());
+        };
+        ended(Kind::Write, (true, true, None), Context::new, undecided);
+    }
+
+    #[test]
+    fn a_later_write_waits_for_a_read_that_goes_on() {
+        let goes_on = |context: &Arc<Context>, queue: Arc<Null>, _: &Command| {
+            let (engine, mut collected) = (context.engine(), Collected::default());
+            let again = Completion { result: Err(Errno::AGAIN), ..take_one(&queue) };
+            collected.completions.push(again);
+            let Collected { completions, events, tickets, unfinished } = &mut collected;
+            let counts = (&engine.user_files.writes, &engine.orders, context.io().stats());
+            context.own.direct.end(completions, (events, tickets), unfinished, counts);
+            let (request, _) = unfinished.remove(0);
+            let (key, write) = (request.file.unwrap().key, Reach::new(0..1, Access::Write));
+            assert!(engine.orders.conflicts(key, &write));
+            request.end_short(context, Ok(BYTES as u32));
+            assert!(!engine.orders.conflicts(key, &write));
+        };
+        ended(Kind::Read, (true, false, None), Context::new, goes_on);
+    }
+
     #[test]
     fn the_eventfd_of_what_the_kernel_refused_is_signalled_once() {
         for (errno, result) in [(Errno::AGAIN, BYTES), (Errno::IO, -i64::from(Errno::IO.raw()))] {
             let counter = EventFd::new().unwrap();
             let asked = (true, true, Some(counter.raw()));
-            let ended = ended(Kind::Read, asked, Context::new, |context, queue| {
+            let ended = ended(Kind::Read, asked, Context::new, |context, queue, _| {
                 context.engine().holds.hold_counter(counter.raw()).unwrap();
                 refuse((context, &queue), errno, &Ok(None));
             });
@@ -441,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_write_that_is_refused_and_whose_rights_cannot_be_had_is_not_done() {
-        let refused = |context: &Arc<Context>, queue: Arc<Null>| {
+        let refused = |context: &Arc<Context>, queue: Arc<Null>, _: &Command| {
             refuse((context, &queue), Errno::AGAIN, &Err(Errno::PERM));
         };
         let ended = |kind| ended(kind, (true, true, None), Context::new, refused);

@@ -41,7 +41,8 @@ impl Submission<'_> {
         let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
         let is_whole = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
         let is_plain = is_whole && !command.is_synchronous() && !command.wants_nowait();
-        let is_first = self.uncommitted.is_empty() && engine.unordered.is_empty();
+        let is_alone = engine.unordered.is_empty() && engine.orders.is_empty();
+        let is_first = self.uncommitted.is_empty() && is_alone;
         if is_plain && is_first { self.write_here(command, device) } else { more }
     }
 

@@ -84,8 +84,8 @@ impl<'a> Submission<'a> {
             // of writes, and the file decides how long a request blocks.
             true => {
                 engine.config().sees_closes
-                    && engine.orders.is_empty()
                     && engine.unordered.is_empty()
+                    && engine.orders.is_empty()
             }
             false => !is_long || engine.config().sees_closes,
         };

@@ -34,7 +34,7 @@ impl Submission<'_> {
             _ => {}
         }
         let route = match begins_later {
-            true => self.context.engine().queues.route_past_own(),
+            true => self.context.engine().queues.stream_route(),
             false => self.stream_route(&target),
         };
         let stat = file::stat(command.fd)?;

@@ -58,7 +58,10 @@ fn a_leader_that_panics_leads_no_more() {
         context.set_pump(Box::new(Broken::default()));
         context.reserve(1).unwrap();
         let poll = || match sleeps {
-            true => context.sleep(1, &WaitOptions::new(1, 1, Deadline::NEVER)),
+            true => {
+                let leaving = Leaving { context: &context, is_called_to_poll: Cell::new(false) };
+                context.sleep(1, &WaitOptions::new(1, 1, Deadline::NEVER), &leaving)
+            }
             false => take(&context, 0, Deadline::NOW).map(drop),
         };
         let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll));
@@ -169,9 +172,31 @@ struct ScriptedQueue {
     /// Requests in flight, requests that have ended, and `true` if the wait is to end.
     state: Mutex<(usize, usize, bool)>,
     changed: Condvar,
+    /// Called once, when a thread checks the queue while so many threads are on the list of
+    /// waiters.
+    check: Mutex<Option<Check>>,
 }
 
+type Check = (usize, Box<dyn FnOnce() + Send>);
+
 impl ScriptedQueue {
+    fn of(context: &Arc<IoContext>) -> (Arc<ScriptedQueue>, mpsc::Receiver<()>) {
+        let (entered, enters) = mpsc::channel();
+        let own = Arc::new(ScriptedQueue {
+            context: Arc::downgrade(context),
+            entered,
+            state: Mutex::default(),
+            changed: Condvar::default(),
+            check: Mutex::default(),
+        });
+        context.set_pump(Box::new(Handle(own.clone())));
+        (own, enters)
+    }
+
+    fn at_check(&self, waiters: usize, call: impl FnOnce() + Send + 'static) {
+        *self.check.lock().unwrap() = Some((waiters, Box::new(call)));
+    }
+
     fn change(&self, change: impl FnOnce(&mut (usize, usize, bool))) {
         change(&mut self.state.lock().unwrap());
         self.changed.notify_all();
@@ -182,7 +207,13 @@ struct Handle(Arc<ScriptedQueue>);
 
 impl Pump for Handle {
     fn is_busy(&self) -> bool {
-        self.0.state.lock().unwrap().0 > 0
+        let is_busy = self.0.state.lock().unwrap().0 > 0;
+        let waiters = self.0.context.upgrade().unwrap().waiters.len();
+        let check = self.0.check.lock().unwrap().take_if(|(count, _)| *count == waiters);
+        if let Some((_, call)) = check {
+            call();
+        }
+        is_busy
     }
 
     fn wait(&self, need: usize, _: Deadline) -> Result<(), Errno> {
@@ -216,11 +247,7 @@ impl Pump for Handle {
 #[cfg_attr(miri, ignore = "sleeps in a system call")]
 fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere() {
     let context = context();
-    let (entered, enters) = mpsc::channel();
-    let (state, changed) = (Mutex::default(), Condvar::default());
-    let own =
-        Arc::new(ScriptedQueue { context: Arc::downgrade(&context), entered, state, changed });
-    context.set_pump(Box::new(Handle(own.clone())));
+    let (own, enters) = ScriptedQueue::of(&context);
     context.reserve(5).unwrap();
     let (taken, takes) = mpsc::channel();
     let waiter = context.clone();
@@ -239,7 +266,7 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     assert_eq!(takes.recv(), Ok(vec![1]));
     // From here on the thread must be woken to become the poller.
     context.lingers.set(false);
-    while context.waiters.is_empty() {
+    while context.waiters.len() == 0 {
         std::thread::yield_now();
     }
     assert!(!context.has_poller(), "it sleeps elsewhere");
@@ -255,13 +282,59 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     enters.recv().unwrap();
     context.complete(event(2));
     assert_eq!(takes.recv(), Ok(vec![2]));
-    while context.waiters.is_empty() {
+    while context.waiters.len() == 0 {
         std::thread::yield_now();
     }
     assert!(!context.has_poller(), "what comes from elsewhere wakes it with less");
     context.complete(event(3));
     assert_eq!(takes.recv(), Ok(vec![3]));
     waiter.join().unwrap();
+}
+
+/// Two threads sleep outside the own queue. The younger one is called to poll, finds its event and
+/// leaves; the event's own wake-up comes later, and finds nothing in the ring.
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn a_thread_that_was_called_to_poll_and_leaves_calls_another() {
+    let context = context();
+    let (own, enters) = ScriptedQueue::of(&context);
+    context.reserve(3).unwrap();
+    let (sleeps, asleep) = mpsc::channel();
+    own.at_check(1, move || sleeps.send(()).unwrap());
+    let waiter = context.clone();
+    let waiter = std::thread::spawn(move || take(&waiter, 2, Deadline::NEVER));
+    asleep.recv().unwrap();
+    let (io, queue) = (context.clone(), own.clone());
+    own.at_check(2, move || {
+        io.complete_quietly(event(7), || {});
+        queue.change(|state| state.0 += 2);
+        io.pump_started();
+    });
+    assert_eq!(take(&context, 1, Deadline::NEVER), Ok(vec![7]));
+    context.notify();
+    let polls = enters.recv_timeout(std::time::Duration::from_secs(10));
+    assert_eq!(polls, Ok(()), "no thread polls the own queue");
+    own.change(|state| state.1 += 2);
+    assert_eq!(waiter.join().unwrap(), Ok(vec![1, 1]));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn what_a_thread_that_waits_for_more_has_collected_is_found_at_the_second_look() {
+    let context = context();
+    let (own, enters) = ScriptedQueue::of(&context);
+    assert_eq!(context.reserve(7), Ok(7));
+    own.change(|state| state.0 = 7);
+    let waiter = context.clone();
+    let waiter = std::thread::spawn(move || take(&waiter, 4, Deadline::NEVER));
+    enters.recv().unwrap();
+    own.change(|state| state.1 = 3);
+    assert_eq!(take(&context, 1, Deadline::NOW), Ok(vec![]));
+    let polls_again = enters.recv_timeout(std::time::Duration::from_secs(10));
+    assert_eq!(polls_again, Ok(()), "the poller holds the events back");
+    assert_eq!(take(&context, 1, Deadline::NOW), Ok(vec![1; 3]));
+    own.change(|state| state.1 = 4);
+    assert_eq!(waiter.join().unwrap(), Ok(vec![1; 4]));
 }
 
 struct SlowQueue {

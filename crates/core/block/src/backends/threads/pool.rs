@@ -98,6 +98,20 @@ impl State {
         Successor::Start
     }
 
+    /// Called by a worker that has slept in `slot`; `is_late`: its idle time has passed. Returns
+    /// `true` if the worker ends, and then no longer counts it: until it has ended, other workers
+    /// may have to start a new one.
+    fn wakes(&mut self, slot: &Arc<IdleSlot>, is_late: bool) -> bool {
+        let Some(index) = self.idle.iter().position(|idle| Arc::ptr_eq(idle, slot)) else {
+            self.called = false;
+            return false;
+        };
+        self.idle.remove(index);
+        let ends = is_late && !self.idle.is_empty();
+        self.workers -= usize::from(ends);
+        ends
+    }
+
     fn count_start(&mut self) {
         self.workers += 1;
         self.starting += 1;
@@ -313,10 +327,11 @@ impl Pool {
         // thread in `shutdown` cannot, because the watcher's eventfd is in the workers' descriptor
         // table.
         self.watches.rouse();
-        self.leave();
+        self.drop_handle();
     }
 
-    /// Waits for work; `None`: the pool is closing, or this worker was idle too long.
+    /// Waits for work; `None`: the pool is closing, or this worker was idle too long. The worker is
+    /// then no longer counted.
     fn next(self: &Arc<Pool>, slot: &Arc<IdleSlot>) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -332,6 +347,7 @@ impl Pool {
                 return Some(work);
             }
             if state.closing {
+                state.workers -= 1;
                 return None;
             }
             let lowest = state.idle.is_empty();
@@ -341,15 +357,8 @@ impl Pool {
             drop(state);
             let slept = futex::wait(&slot.0, 0, deadline);
             state = self.state.lock();
-            let index = state.idle.iter().position(|idle| Arc::ptr_eq(idle, slot));
-            match index {
-                None => state.called = false,
-                Some(index) => {
-                    state.idle.remove(index);
-                    if slept == Err(Errno::TIMEDOUT) && !state.idle.is_empty() {
-                        return None;
-                    }
-                }
+            if state.wakes(slot, slept == Err(Errno::TIMEDOUT)) {
+                return None;
             }
         }
     }
@@ -490,9 +499,8 @@ impl Pool {
         batch.clear();
     }
 
-    fn leave(&self) {
+    fn drop_handle(&self) {
         let mut state = self.state.lock();
-        state.workers -= 1;
         if !state.closing {
             state.handles.retain(|handle| !handle.is_this());
         }
@@ -517,5 +525,32 @@ fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
         && let Some(completion) = state.ready.next_done()
     {
         batch.push(completion);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_ends_leaves_its_place_to_another_at_once() {
+        let (long, short) = (Arc::new(IdleSlot::default()), Arc::new(IdleSlot::default()));
+        let idle = vec![long.clone(), short.clone()];
+        let mut state = State { idle, workers: 2, ..State::default() };
+        assert!(state.wakes(&short, true), "another is idle");
+        state.ready.add_urgent(Work::Wake);
+        state.ready.add_urgent(Work::Wake);
+        assert!(state.call_idle().is_some_and(|slot| Arc::ptr_eq(&slot, &long)));
+        assert!(!state.wakes(&long, true), "it was called");
+        assert!(state.ready.next().is_some());
+        assert!(matches!(state.successor(2), Successor::Start), "work is left, and one works");
+    }
+
+    #[test]
+    fn the_last_idle_worker_stays() {
+        let slot = Arc::new(IdleSlot::default());
+        let mut state = State { idle: vec![slot.clone()], workers: 1, ..State::default() };
+        assert!(!state.wakes(&slot, true));
+        assert_eq!((state.workers, state.idle.len()), (1, 0));
     }
 }
