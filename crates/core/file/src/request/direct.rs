@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Command, Context, Kind,
     cached::kernel_writes::{KeptWrite, KernelWrites, Places},
-    order::{FileState, InodeKey, Orders, Reach, Ticket, Way},
+    order::{Access, FileState, InodeKey, Orders, Reach, Ticket, Way},
     route::{
         Route,
         token::{self, Owner},
@@ -69,7 +69,7 @@ pub(crate) struct DirectRequests {
     /// The number of requests in the table that the kernel may carry out after later ones; changed
     /// under the table's lock.
     unordered: AtomicUsize,
-    /// The mark ([`thread::mark`]) of the thread that has last added an unordered request.
+    /// The mark ([`thread::mark`]) of the thread that has last added a request.
     pub(super) submitter: Arc<AtomicUsize>,
     all: Arc<Unordered>,
 }
@@ -110,6 +110,7 @@ impl DirectRequests {
         // Made inside the table, because the value is large.
         let key = table.insert_with(|_| make())?;
         let request = table.get(key)?;
+        self.submitter.store(thread::mark(), Relaxed);
         if !request.is_in_order {
             self.count_unordered(request);
         }
@@ -117,7 +118,6 @@ impl DirectRequests {
     }
 
     fn count_unordered(&self, request: &DirectRequest) {
-        self.submitter.store(thread::mark(), Relaxed);
         self.unordered.fetch_add(1, Relaxed);
         self.all.entered(request.command.kind);
     }
@@ -155,16 +155,19 @@ impl DirectRequests {
 
     /// Gives places in the order to the requests that `later` must not overtake, but that the
     /// kernel may carry out after it. Returns `true` if there were such requests.
+    ///
+    /// For a sync these are all earlier writes: fsync(2) waits for no direct write in flight.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
-        if self.unordered.load(Acquire) == 0 {
+        let reach = Reach::of(later, end);
+        let is_sync = reach.access == Access::Sync;
+        if !is_sync && self.unordered.load(Acquire) == 0 {
             return false;
         }
-        let reach = Reach::of(later, end);
         let mut key_of_later = None;
         let mut any = false;
         for request in self.table.lock().iter_mut() {
-            if request.is_in_order || request.ticket.is_some() || !request.reach().precedes(&reach)
-            {
+            let is_kept = request.is_in_order && !is_sync;
+            if is_kept || request.ticket.is_some() || !request.reach().precedes(&reach) {
                 continue;
             }
             let Some(key) = request.key() else { continue };

@@ -20,8 +20,8 @@ pub(crate) struct Unordered {
     /// The numbers of unordered reads and writes in flight, in all contexts. Mostly both are 0, and
     /// no table is searched.
     counts: [AtomicUsize; 2],
-    /// The contexts, each with the mark ([`thread::mark`]) of the thread that has last added an
-    /// unordered request to it.
+    /// The contexts, each with the mark ([`thread::mark`]) of the thread that has last added a
+    /// direct request to it.
     contexts: Mutex<Vec<(Arc<AtomicUsize>, Weak<Context>)>>,
 }
 
@@ -47,8 +47,8 @@ impl Unordered {
     }
 
     /// Gives places in the order to the requests that `later`, a command for `own`, must not
-    /// overtake. Searches `own`, and the other contexts whose last unordered request this thread
-    /// has added. `end` is the end of the file of `later`. Adds the contexts of such requests to
+    /// overtake. Searches `own`, and the other contexts whose last direct request this thread has
+    /// added. `end` is the end of the file of `later`. Adds the contexts of such requests to
     /// `ordered`.
     pub(crate) fn take_places_before(
         &self,
@@ -57,9 +57,14 @@ impl Unordered {
         ordered: &mut Vec<Arc<Context>>,
     ) {
         let [reads, writes] = &self.counts;
-        let is_write = later.kind == Kind::Write;
-        let count = writes.load(Acquire) + if is_write { reads.load(Acquire) } else { 0 };
-        if count == 0 || matches!(later.kind, Kind::Poll(_)) {
+        let is_free = match later.kind {
+            Kind::Poll(_) => true,
+            Kind::Read => writes.load(Acquire) == 0,
+            Kind::Write => writes.load(Acquire) + reads.load(Acquire) == 0,
+            // A sync waits also for writes that the kernel carries out in order.
+            Kind::Fsync | Kind::Fdatasync => false,
+        };
+        if is_free {
             return;
         }
         let orders = &own.engine().orders;

@@ -96,11 +96,14 @@ impl Accepted {
         *durable = version.max(*durable);
     }
 
-    /// A sync covers the writes that have ended, or with `in_order` also the accepted ones.
-    pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
-        let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
-        let state = self.lock();
-        Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
+    /// A sync covers the writes that have ended, and in the pages `in_order` also the accepted
+    /// ones.
+    pub(crate) fn begin_sync(&self, in_order: Range<u64>) -> Promise {
+        let covered = |(page, it): (u64, &Page)| {
+            let accepted = in_order.contains(&page);
+            it.last(it.newest(), |known| known == Known::Ended || accepted && is_certain(known))
+        };
+        Promise((0..).zip(&self.lock().pages).map(covered).collect())
     }
 
     pub(crate) fn end_sync(&self, promise: &Promise) {

@@ -16,6 +16,7 @@ use nowait_sys::{
 };
 use std::{
     ffi::CStr,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -64,6 +65,12 @@ pub(crate) struct Opened {
 impl Setup {
     pub(crate) fn is_ordered(&self) -> bool {
         self.direct_ppm == 0
+    }
+
+    /// Returns the pages whose accepted writes a sync by a thread covers: between direct requests
+    /// of different threads there is no order.
+    pub(crate) fn synced(&self, own: &Range<u64>) -> Range<u64> {
+        if self.is_ordered() { 0..u64::MAX } else { own.clone() }
     }
 
     pub(crate) fn may_refuse(&self) -> bool {

@@ -262,7 +262,7 @@ impl Actor {
 
     fn sync(&mut self) {
         let fd = self.file.fd.raw();
-        let promise = self.setup.model.begin_sync(false);
+        let promise = self.setup.model.begin_sync(0..0);
         let sync = if self.prng.chance(500_000) { file::fsync } else { file::fdatasync };
         sync(fd).unwrap();
         self.setup.model.end_sync(&promise);
@@ -304,7 +304,7 @@ impl Actor {
                     return (What::End, memory(1), pages);
                 }
                 8 => {
-                    let promise = self.setup.model.begin_sync(self.setup.is_ordered());
+                    let promise = self.setup.model.begin_sync(self.setup.synced(&self.own));
                     return (What::Sync(promise), memory(0), 0..0);
                 }
                 _ => return (What::Stream, AlignedBuffer::zeroed(8), 0..0),
