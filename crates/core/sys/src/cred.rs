@@ -128,8 +128,8 @@ impl Credentials {
     }
 }
 
-/// Returns the fsuid before the call. If a filter refuses setfsuid(2), the thread has the fsuid that
-/// the kernel gave it with its effective user id.
+/// Returns the fsuid before the call. If a filter refuses setfsuid(2), the thread still has the
+/// fsuid that the kernel gave it with its effective user id.
 fn set_fsuid(uid: u32) -> u32 {
     // SAFETY: no memory is involved; -1 only reads.
     let before = unsafe { sys!(libc::SYS_setfsuid, uid) };
