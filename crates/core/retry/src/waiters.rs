@@ -256,7 +256,7 @@ impl Waiters {
         let Some(index) = list.iter().rposition(|waiter| fits(waiter)) else { return false };
         let waiter = list.remove(index);
         self.count.store(list.len(), Relaxed);
-        waiter.word.store(cause, Release);
+        waiter.word.swap(cause, Release);
         drop(list);
         if waiter.polls {
             interrupt_poller();

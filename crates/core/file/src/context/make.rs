@@ -32,6 +32,12 @@ impl Submitters {
         self != Submitters::Program
     }
 
+    /// Returns `true` if a sync covers direct writes in flight. For programs of libaio it does not,
+    /// as in the kernel: with an fsync after 32 of 16 in flight they would be 1.15 times slower.
+    fn sync_covers_writes(self) -> bool {
+        self != Submitters::Program
+    }
+
     fn issuer(self) -> Issuer {
         match self {
             Submitters::Program | Submitters::Served => Issuer::Any,
@@ -107,7 +113,7 @@ impl Context {
     ) -> Arc<Context> {
         let slots = if io.face().is_some() { 0 } else { io.capacity() };
         let limits = engine.config().context_limits;
-        let direct = DirectRequests::new(&engine.unordered);
+        let direct = DirectRequests::new(&engine.unordered, submitters.sync_covers_writes());
         Arc::new(Context {
             io,
             engine: engine.clone(),

@@ -71,12 +71,16 @@ pub(crate) struct DirectRequests {
     unordered: AtomicUsize,
     /// The mark ([`thread::mark`]) of the thread that has last added a request.
     pub(super) submitter: Arc<AtomicUsize>,
+    /// `true`: a sync covers the writes submitted before it. `false`: it need not cover direct
+    /// writes in flight, as in the kernel's AIO.
+    pub(super) syncs_cover: bool,
     all: Arc<Unordered>,
 }
 
 impl DirectRequests {
-    pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
+    pub(crate) fn new(all: &Arc<Unordered>, syncs_cover: bool) -> DirectRequests {
         DirectRequests {
+            syncs_cover,
             // The table has no limit: if the queue refuses a request's bio, `start` removes the
             // request again.
             table: Mutex::new(Slab::new(usize::MAX)),
@@ -156,10 +160,11 @@ impl DirectRequests {
     /// Gives places in the order to the requests that `later` must not overtake, but that the
     /// kernel may carry out after it. Returns `true` if there were such requests.
     ///
-    /// For a sync these are all earlier writes: fsync(2) waits for no direct write in flight.
+    /// For a sync that covers them, these are all earlier writes: fsync(2) waits for no direct write
+    /// in flight.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
         let reach = Reach::of(later, end);
-        let is_sync = reach.access == Access::Sync;
+        let is_sync = self.syncs_cover && reach.access == Access::Sync;
         if !is_sync && self.unordered.load(Acquire) == 0 {
             return false;
         }
@@ -389,7 +394,7 @@ mod tests {
             let at = (opened.as_raw_fd(), flags);
             // SAFETY: the command is never carried out.
             let command = unsafe { Command::new(Kind::Read, at, Segments::One(part), 0) };
-            let requests = DirectRequests::new(&Arc::default());
+            let requests = DirectRequests::new(&Arc::default(), true);
             let make = || DirectRequest {
                 command: command.clone(),
                 data: 0,

@@ -61,8 +61,10 @@ impl Unordered {
             Kind::Poll(_) => true,
             Kind::Read => writes.load(Acquire) == 0,
             Kind::Write => writes.load(Acquire) + reads.load(Acquire) == 0,
-            // A sync waits also for writes that the kernel carries out in order.
-            Kind::Fsync | Kind::Fdatasync => false,
+            // A sync may wait also for writes that the kernel carries out in order.
+            Kind::Fsync | Kind::Fdatasync => {
+                !own.own.direct.syncs_cover && writes.load(Acquire) == 0
+            }
         };
         if is_free {
             return;

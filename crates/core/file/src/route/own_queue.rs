@@ -453,18 +453,22 @@ mod tests {
 
     /// The kernel carries out the write before later ones, but fsync(2) does not wait for it.
     #[test]
-    fn a_later_sync_waits_for_a_write_in_order() {
-        let in_flight = |context: &Arc<Context>, queue: Arc<Null>, command: &Command| {
-            let engine = context.engine();
-            for (kind, waits) in [(Kind::Write, false), (Kind::Fsync, true)] {
-                let (later, mut ordered) = (Command { kind, ..command.clone() }, Vec::new());
-                engine.unordered.take_places_before((&later, u64::MAX), context, &mut ordered);
-                assert_eq!((!ordered.is_empty(), !engine.orders.is_empty()), (waits, waits));
-            }
-            end_with(Ok(BYTES as u32))(context, queue, command);
-            assert!(engine.orders.is_empty());
-        };
-        ended(Kind::Write, (true, true, None), Context::new, in_flight);
+    fn a_later_sync_of_an_api_waits_for_a_write_in_order() {
+        let makes: [(MakeContext, bool); 3] =
+            [(Context::new, false), (Context::over_open_files, true), (Context::in_turn, true)];
+        for (make, covers) in makes {
+            let in_flight = |context: &Arc<Context>, queue: Arc<Null>, command: &Command| {
+                let engine = context.engine();
+                for (kind, waits) in [(Kind::Write, false), (Kind::Fsync, covers)] {
+                    let (later, mut ordered) = (Command { kind, ..command.clone() }, Vec::new());
+                    engine.unordered.take_places_before((&later, u64::MAX), context, &mut ordered);
+                    assert_eq!((!ordered.is_empty(), !engine.orders.is_empty()), (waits, waits));
+                }
+                end_with(Ok(BYTES as u32))(context, queue, command);
+                assert!(engine.orders.is_empty());
+            };
+            ended(Kind::Write, (true, true, None), make, in_flight);
+        }
     }
 
     #[test]

@@ -269,6 +269,32 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
+/// The thread that is called to poll may find the event from elsewhere, and leave. Only the engine's
+/// thread needs to be preempted, once; more preemptions would take hours.
+#[test]
+fn loom_a_thread_that_was_called_to_poll_and_leaves_calls_another() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(1);
+    model.check(|| {
+        let context = context();
+        context.reserve(3).unwrap();
+        let own = Own::of(&context, 0);
+        let (other, engine) = (context.clone(), context.clone());
+        let other = thread::spawn(move || assert_eq!(take(&other, 2, 2), Ok(2)));
+        let engine = thread::spawn(move || {
+            engine.complete_quietly(event(2), || {});
+            own.start();
+            own.start();
+            engine.pump_started();
+            engine.notify();
+            own.end(2);
+        });
+        assert_eq!(take(&context, 1, 1), Ok(1));
+        other.join().unwrap();
+        engine.join().unwrap();
+    });
+}
+
 /// A thread waits in the own queue, in which nothing is in flight. One event is of a request that
 /// starts there later, the other comes from elsewhere.
 fn one_that_lingers(complete: fn(&IoContext)) {

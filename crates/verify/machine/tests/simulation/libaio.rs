@@ -132,7 +132,7 @@ impl Actor {
                     }
                 }
                 4 => {
-                    let promise = self.setup.model.begin_sync(self.setup.synced(&self.own));
+                    let promise = self.setup.model.begin_sync(self.setup.synced(&(0..0)));
                     return (What::Sync(promise), memory(0), 0..0);
                 }
                 5..=7 => {
