@@ -160,8 +160,8 @@ impl DirectRequests {
     /// Gives places in the order to the requests that `later` must not overtake, but that the
     /// kernel may carry out after it. Returns `true` if there were such requests.
     ///
-    /// For a sync that covers them, these are all earlier writes: fsync(2) waits for no direct write
-    /// in flight.
+    /// For a sync that covers them, these are all earlier writes: fsync(2) waits for no direct
+    /// write in flight.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
         let reach = Reach::of(later, end);
         let is_sync = self.syncs_cover && reach.access == Access::Sync;

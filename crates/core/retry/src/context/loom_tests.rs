@@ -269,8 +269,8 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
-/// The thread that is called to poll may find the event from elsewhere, and leave. Only the engine's
-/// thread needs to be preempted, once; more preemptions would take hours.
+/// The thread that is called to poll may find the event from elsewhere, and leave. Only the
+/// engine's thread needs to be preempted, once; more preemptions would take hours.
 #[test]
 fn loom_a_thread_that_was_called_to_poll_and_leaves_calls_another() {
     let mut model = loom::model::Builder::new();

@@ -67,9 +67,9 @@ impl Setup {
         self.direct_ppm == 0
     }
 
-    /// Returns the pages whose accepted writes a sync by a thread covers. Between direct requests of
-    /// different threads there is no order; `own` are the pages for which the thread's syncs keep
-    /// it.
+    /// Returns the pages whose accepted writes a sync by a thread covers. Between direct requests
+    /// of different threads there is no order; `own` are the pages for which the thread's syncs
+    /// keep it.
     pub(crate) fn synced(&self, own: &Range<u64>) -> Range<u64> {
         if self.is_ordered() { 0..u64::MAX } else { own.clone() }
     }
